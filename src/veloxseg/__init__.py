@@ -1,0 +1,44 @@
+"""VeloxSeg: fast, trustworthy 3-D multimodal medical segmentation on a CPU.
+
+>>> import veloxseg
+>>> net = veloxseg.VeloxSeg(veloxseg.preset("b"))   # (B, 2, 96, 96, 96) -> (B, 2, 96, 96, 96)
+
+Names are loaded when they are first used, so that `import veloxseg` stays instant and torch is only imported
+by what needs it. Research use only, not a medical device.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# public name -> the module that defines it (a module of its own stands for itself)
+_LAZY = {
+    "NetworkConfig": "veloxseg.model.config",
+    "preset": "veloxseg.model.config",
+    "VeloxSeg": "veloxseg.model.network",
+    "SDKTModel": "veloxseg.model.sdkt",
+    "segment": "veloxseg.infer.predict",
+    "reference": "veloxseg.reference",
+}
+
+__all__ = ["NetworkConfig", "SDKTModel", "VeloxSeg", "__version__", "preset", "reference", "segment"]
+
+if TYPE_CHECKING:
+    from veloxseg import reference as reference
+    from veloxseg.infer.predict import segment as segment
+    from veloxseg.model.config import NetworkConfig as NetworkConfig
+    from veloxseg.model.config import preset as preset
+    from veloxseg.model.network import VeloxSeg as VeloxSeg
+    from veloxseg.model.sdkt import SDKTModel as SDKTModel
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'veloxseg' has no attribute {name!r}")
+    module = importlib.import_module(_LAZY[name])
+    return module if _LAZY[name] == f"veloxseg.{name}" else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,7 @@
+"""`python -m veloxseg` is `veloxseg`."""
+
+import sys
+
+from veloxseg.cli import main
+
+sys.exit(main())

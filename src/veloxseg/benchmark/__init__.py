@@ -1,0 +1,1 @@
+"""Speed tables: contenders interleaved in one run on this machine."""

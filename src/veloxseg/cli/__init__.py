@@ -1,0 +1,72 @@
+"""The command line: one verb, one module, one function.
+
+A verb's module has `SUMMARY` (one line of help), `add_arguments(parser)` and `run(arguments)`. Modules are
+imported to build the help, so they import torch and other heavy things inside `run` only; a test holds that
+line. Exit codes: 0 done, 1 internal error, 2 bad input or usage, 130 stopped by the user.
+"""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from veloxseg.console import set_quiet
+from veloxseg.errors import VeloxSegError
+
+__all__ = ["main"]
+
+VERBS = (
+    "demo",
+    "phantom",
+    "check",
+    "prepare",
+    "train",
+    "predict",
+    "evaluate",
+    "export",
+    "benchmark",
+    "info",
+    "convert",
+)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    from veloxseg import __version__
+
+    parser = argparse.ArgumentParser(
+        prog="veloxseg",
+        description="Fast 3-D multimodal medical segmentation on a CPU. Research use only, not a medical device.",
+    )
+    parser.add_argument("--version", action="version", version=f"veloxseg {__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for verb in VERBS:
+        module = importlib.import_module(f"veloxseg.cli.{verb}")
+        sub = verbs.add_parser(verb, help=module.SUMMARY, description=module.__doc__)
+        sub.add_argument("--quiet", action="store_true", help="print warnings and errors only")
+        sub.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        module.add_arguments(sub)
+        sub.set_defaults(run=module.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = build_parser().parse_args(argv)
+    set_quiet(arguments.quiet)
+    try:
+        return arguments.run(arguments) or 0
+    except VeloxSegError as error:
+        if arguments.debug:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except Exception as error:
+        if arguments.debug:
+            raise
+        print(f"internal error: {type(error).__name__}: {error} (--debug shows where)", file=sys.stderr)
+        return 1

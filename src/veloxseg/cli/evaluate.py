@@ -1,0 +1,15 @@
+"""Not there yet."""
+
+import argparse
+
+from veloxseg.errors import VeloxSegError
+
+SUMMARY = "(not there yet)"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    pass
+
+
+def run(arguments: argparse.Namespace) -> None:
+    raise VeloxSegError("`veloxseg evaluate` is not there yet")

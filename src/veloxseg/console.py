@@ -1,0 +1,47 @@
+"""What the user sees while the program works: rich progress on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+__all__ = ["progress", "say", "set_quiet", "warn"]
+
+T = TypeVar("T")
+_quiet = False
+
+
+def set_quiet(quiet: bool) -> None:
+    """`--quiet`: only warnings and errors are printed."""
+    global _quiet
+    _quiet = quiet
+
+
+def say(text: str = "") -> None:
+    """A line for the user, on standard output."""
+    if not _quiet:
+        print(text, flush=True)
+
+
+def warn(text: str) -> None:
+    """A warning, on standard error; never silenced."""
+    print(f"warning: {text}", file=sys.stderr, flush=True)
+
+
+def progress(items: Iterable[T], title: str, total: int | None = None) -> Iterator[T]:
+    """Passes `items` on, with a live bar on a terminal and a line every few seconds elsewhere."""
+    if total is None and hasattr(items, "__len__"):
+        total = len(items)
+    if _quiet:
+        yield from items
+    elif sys.stdout.isatty():
+        from rich.progress import track
+
+        yield from track(items, description=title, total=total)
+    else:
+        said = time.monotonic()
+        for index, item in enumerate(items):
+            yield item
+            if time.monotonic() - said > 5 or index + 1 == total:
+                said = time.monotonic()
+                print(f"{title}: {index + 1}" + (f" of {total}" if total else ""), flush=True)

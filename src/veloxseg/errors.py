@@ -1,0 +1,63 @@
+"""Everything that can go wrong through no fault of the program, as one small tree.
+
+    VeloxSegError                 the base: one line for the user, exit code 2
+    ├── ConfigError               a setting is wrong or does not fit another (also a ValueError)
+    │   └── ShapeError            a size does not fit the network
+    ├── ImageError                a file cannot be read as an image
+    │   └── GeometryError         an image lies in space in a way that we refuse to guess about
+    ├── DatasetError              a folder of cases is not what it should be
+    ├── ModelError                a model folder or checkpoint is damaged or does not fit
+    ├── OutputError               the result cannot be written where it was asked for
+    └── MissingDependencyError    an optional part is not installed
+
+Each message says what was found, what was expected and what to do, in one line. Errors that are not of this
+tree are bugs: the command line reports them with exit code 1.
+"""
+
+__all__ = [
+    "ConfigError",
+    "DatasetError",
+    "GeometryError",
+    "ImageError",
+    "MissingDependencyError",
+    "ModelError",
+    "OutputError",
+    "ShapeError",
+    "VeloxSegError",
+]
+
+
+class VeloxSegError(Exception):
+    """Bad input or usage: the message is the one line that the user sees."""
+
+
+class ConfigError(VeloxSegError, ValueError):
+    """A setting is wrong, or does not fit another setting."""
+
+
+class ShapeError(ConfigError):
+    """A size does not fit the network."""
+
+
+class ImageError(VeloxSegError):
+    """A file cannot be read as an image."""
+
+
+class GeometryError(ImageError):
+    """An image, or a set of images, has a geometry that must not be guessed about."""
+
+
+class DatasetError(VeloxSegError):
+    """A folder of cases is not what it should be."""
+
+
+class ModelError(VeloxSegError):
+    """A model folder or checkpoint is damaged, unsafe, or does not fit."""
+
+
+class OutputError(VeloxSegError):
+    """The result cannot be written where it was asked for."""
+
+
+class MissingDependencyError(VeloxSegError):
+    """An optional part is needed and not installed."""

@@ -1,0 +1,84 @@
+"""Files that are either whole or not there: atomic writes, hashes, readable JSON."""
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from veloxseg.errors import ModelError, OutputError
+
+__all__ = ["atomic_path", "read_json", "sha256", "writable_folder", "write_json"]
+
+
+@contextlib.contextmanager
+def atomic_path(path: str | Path) -> Iterator[Path]:
+    """Gives a temporary path in the folder of `path`; on success it is synced and renamed to `path`.
+
+    The suffix is kept (`.nii.gz` decides the format for most writers). After an exception or a kill `path` is
+    what it was before; after an exception the temporary file is gone too.
+
+    >>> with atomic_path("mask.nii.gz") as temporary:
+    ...     nibabel.save(image, temporary)
+    """
+    path = Path(path)
+    suffix = "".join(path.suffixes[-2:]) if path.name.endswith(".gz") else path.suffix
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".part-", suffix=suffix)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)  # mkstemp makes files private; a result should be as any other file
+        os.replace(temporary, path)
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}; free space or choose another folder") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Writes readable JSON, atomically."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    with atomic_path(path) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def read_json(path: str | Path) -> Any:
+    """Reads JSON; a missing or damaged file gives one clear line."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ModelError(f"{path} does not exist; is this the right folder?") from error
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ModelError(f"{path} is not valid JSON ({error}); restore it from a copy or make it anew") from error
+
+
+def sha256(path: str | Path) -> str:
+    """Hash of a file, or of a folder's files in the order of their names."""
+    path = Path(path)
+    digest = hashlib.sha256()
+    for part in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if part.is_file():
+            with open(part, "rb") as file:
+                while block := file.read(1 << 20):
+                    digest.update(block)
+    return digest.hexdigest()
+
+
+def writable_folder(folder: str | Path) -> Path:
+    """Makes `folder` and proves that a file can be written there, before anything is computed."""
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"veloxseg")
+    except OSError as error:
+        raise OutputError(f"cannot write in {folder}: {error.strerror or error}; choose another folder with -o") from error
+    return folder

@@ -1,0 +1,1 @@
+"""Prediction: scans in, masks out on their own grid, in bounded memory, without torch where possible."""

@@ -1,0 +1,1 @@
+"""Synthetic scans worth learning on. Everything here is synthetic, and says so."""

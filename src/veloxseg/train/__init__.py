@@ -1,0 +1,1 @@
+"""Training: the loop, the recipe, the losses, checkpoints that survive, progress that a person likes."""
