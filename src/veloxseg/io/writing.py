@@ -1,0 +1,26 @@
+"""Writing: a `Volume` becomes a file of the type that the name asks for, on the grid it has."""
+
+from pathlib import Path
+
+from veloxseg.errors import OutputError
+from veloxseg.io.checks import shown
+from veloxseg.io.nifti import write_nifti
+from veloxseg.io.volume import Volume
+
+__all__ = ["output_suffix", "write"]
+
+
+def write(volume: Volume, path: str | Path) -> None:
+    """Writes atomically; the suffix decides the type: .nii.gz, .nii, .nrrd or .mha."""
+    path = Path(path)
+    if path.name.lower().endswith((".nii", ".nii.gz")):
+        write_nifti(volume, path)
+    else:
+        raise OutputError(f"cannot write {shown(path)}: unknown type, expected .nii.gz, .nii, .nrrd or .mha")
+
+
+def output_suffix(volume: Volume) -> str:
+    """The file name's ending that keeps the type of a volume's source; DICOM gives `.dcm`, a DICOM SEG."""
+    if volume.file_type == "nifti":
+        return ".nii.gz" if volume.header.get("compressed", True) else ".nii"
+    return {"nrrd": ".nrrd", "meta": ".mha", "dicom": ".dcm"}[volume.file_type]
