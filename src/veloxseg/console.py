@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from typing import TypeVar
 
 __all__ = ["progress", "say", "set_quiet", "warn"]
@@ -30,7 +30,7 @@ def warn(text: str) -> None:
 
 def progress(items: Iterable[T], title: str, total: int | None = None) -> Iterator[T]:
     """Passes `items` on, with a live bar on a terminal and a line every few seconds elsewhere."""
-    if total is None and hasattr(items, "__len__"):
+    if total is None and isinstance(items, Sized):
         total = len(items)
     if _quiet:
         yield from items

@@ -38,7 +38,9 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         temporary.chmod(0o666 & ~umask)  # mkstemp makes files private; a result should be as any other file
         os.replace(temporary, path)
     except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}; free space or choose another folder") from error
+        raise OutputError(
+            f"cannot write {path}: {error.strerror or error}; free space or choose another folder"
+        ) from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -57,7 +59,9 @@ def read_json(path: str | Path) -> Any:
     except FileNotFoundError as error:
         raise ModelError(f"{path} does not exist; is this the right folder?") from error
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ModelError(f"{path} is not valid JSON ({error}); restore it from a copy or make it anew") from error
+        raise ModelError(
+            f"{path} is not valid JSON ({error}); restore it from a copy or make it anew"
+        ) from error
 
 
 def sha256(path: str | Path) -> str:
@@ -80,5 +84,7 @@ def writable_folder(folder: str | Path) -> Path:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"veloxseg")
     except OSError as error:
-        raise OutputError(f"cannot write in {folder}: {error.strerror or error}; choose another folder with -o") from error
+        raise OutputError(
+            f"cannot write in {folder}: {error.strerror or error}; choose another folder with -o"
+        ) from error
     return folder

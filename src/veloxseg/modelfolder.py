@@ -53,7 +53,9 @@ class ModelFolder:
         path = find_model(path)
         value = read_json(path / JSON_NAME)
         if not isinstance(value, dict) or value.get("format") != FORMAT:
-            raise ModelError(f"{path / JSON_NAME} is not a model description of format {FORMAT}; export it again")
+            raise ModelError(
+                f"{path / JSON_NAME} is not a model description of format {FORMAT}; export it again"
+            )
         missing = {"architecture", "network", "plan", "provenance"} - value.keys()
         if missing:
             raise ModelError(f"{path / JSON_NAME} lacks {', '.join(sorted(missing))}; export the model again")
@@ -73,5 +75,9 @@ def find_model(path: str | Path) -> Path:
         if (folder / JSON_NAME).is_file():
             return folder
     if path.suffix in {".pth", ".pt", ".ckpt", ".pkl"}:
-        raise ModelError(f"{path} is a pickle, which can run code when opened; `veloxseg convert` reads released weights safely")
-    raise ModelError(f"{path} is no model: {JSON_NAME} is not in it; give a folder made by train, export or convert")
+        raise ModelError(
+            f"{path} is a pickle, which can run code when opened; `veloxseg convert` reads released weights safely"
+        )
+    raise ModelError(
+        f"{path} is no model: {JSON_NAME} is not in it; give a folder made by train, export or convert"
+    )

@@ -1,0 +1,174 @@
+"""The losses of the paper (Appendix "Details of Loss Function") and of its comparison of transfer strategies.
+
+    L = mean over deep outputs (CE + Dice) + λ_rc · MSE(reconstruction, input) + λ_sdkt · transfer
+
+Legend: B batch, K class or region, C channel, XYZ space.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from veloxseg.errors import ConfigError
+from veloxseg.model.sdkt import SDKTOutput
+
+__all__ = ["TRANSFERS", "LossTerms", "reconstruction_loss", "region_loss", "sdkt_loss", "segmentation_loss"]
+
+SMOOTH = 1e-5  # keeps Dice defined for a class that is absent from label and prediction
+AFFINITY_GRID = 8  # affinity compares all pairs of positions, so it looks at a pooled grid of this size
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossTerms:
+    """The total, for the optimiser, and what it is made of, for people."""
+
+    total: Tensor
+    cross_entropy: Tensor
+    dice: Tensor
+    reconstruction: Tensor
+    transfer: Tensor
+
+
+SegmentationLoss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def segmentation_loss(
+    logits_BKXYZ: Tensor, label_BXYZ: Tensor, ignore: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Cross entropy and soft Dice over the foreground classes. Voxels labelled `ignore` count nowhere."""
+    label = label_BXYZ.long()
+    cross_entropy = F.cross_entropy(logits_BKXYZ, label, ignore_index=-100 if ignore is None else ignore)
+    probabilities = logits_BKXYZ.softmax(1)[:, 1:]
+    classes = torch.arange(1, logits_BKXYZ.shape[1], device=label.device).view(1, -1, 1, 1, 1)
+    target = label[:, None] == classes
+    if ignore is None:
+        return cross_entropy, _soft_dice(probabilities, target)
+    known = label != ignore
+    cross_entropy = torch.where(known.any(), cross_entropy, logits_BKXYZ.sum() * 0)  # all ignored: 0, not NaN
+    return cross_entropy, _soft_dice(probabilities * known[:, None], target)
+
+
+def region_loss(
+    logits_BKXYZ: Tensor, label_BXYZ: Tensor, regions: Sequence[Sequence[int]], ignore: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """The same for overlapping regions (BraTS WT, TC, ET), one sigmoid each: binary cross entropy and Dice."""
+    target = torch.stack([torch.isin(label_BXYZ, label_BXYZ.new_tensor(values)) for values in regions], 1)
+    known = torch.ones_like(target[:, :1]) if ignore is None else (label_BXYZ != ignore)[:, None]
+    losses = F.binary_cross_entropy_with_logits(logits_BKXYZ, target.to(logits_BKXYZ.dtype), reduction="none")
+    cross_entropy = (losses * known).sum() / (known.sum() * len(regions)).clamp(min=1)
+    return cross_entropy, _soft_dice(logits_BKXYZ.sigmoid() * known, target)
+
+
+def _soft_dice(probabilities_BKXYZ: Tensor, target_BKXYZ: Tensor) -> Tensor:
+    """1 - (2 Σ p·t + s) / (Σ p + Σ t + s), averaged over classes and samples."""
+    probabilities, target = (
+        probabilities_BKXYZ.flatten(2),
+        target_BKXYZ.flatten(2).to(probabilities_BKXYZ.dtype),
+    )
+    overlap = torch.linalg.vecdot(probabilities, target)
+    size = probabilities.sum(-1) + target.sum(-1)
+    dice: Tensor = (2 * overlap + SMOOTH) / (size + SMOOTH)
+    return (1 - dice).mean()
+
+
+def reconstruction_loss(output: SDKTOutput, image_BCXYZ: Tensor) -> Tensor:
+    """Mean squared error against the network's own input, over voxels and channels."""
+    return F.mse_loss(output.reconstruction, image_BCXYZ)
+
+
+def gram_transfer(output: SDKTOutput, label_BXYZ: Tensor, reduction: str) -> Tensor:
+    """SDKT: Gram matrices of student and teachers, without stop-gradient. `sum` is the paper's printed formula."""
+    student = output.student_gram
+    losses = [F.mse_loss(student, teacher, reduction=reduction) for teacher in output.teacher_grams]
+    if reduction == "sum":  # squared norms per sample, added over the modalities
+        return torch.stack(losses).sum() / len(student)
+    return torch.stack(losses).mean()
+
+
+def l1_transfer(output: SDKTOutput, label_BXYZ: Tensor, reduction: str) -> Tensor:
+    """Features voxel by voxel: what the paper shows to fail, since the regions of interest differ."""
+    return _mean(
+        F.l1_loss(output.student_features, teacher, reduction=reduction)
+        for teacher in output.teacher_features
+    )
+
+
+def affinity_transfer(output: SDKTOutput, label_BXYZ: Tensor, reduction: str) -> Tensor:
+    """Cosine similarities between all pairs of positions, on a pooled grid."""
+    student = _affinity(output.student_features)
+    return _mean(
+        F.mse_loss(student, _affinity(teacher), reduction=reduction) for teacher in output.teacher_features
+    )
+
+
+def _affinity(x_BCXYZ: Tensor) -> Tensor:
+    x, y, z = (min(AFFINITY_GRID, side) for side in x_BCXYZ.shape[2:])
+    positions_BCN = F.normalize(F.adaptive_avg_pool3d(x_BCXYZ, (x, y, z)).flatten(2), dim=1)
+    return positions_BCN.mT @ positions_BCN
+
+
+def shared_roi_transfer(output: SDKTOutput, label_BXYZ: Tensor, reduction: str) -> Tensor:
+    """Mean feature (agent) over the labelled region only, where both tasks should agree."""
+    size = output.student_features.shape[2:]
+    roi_B1XYZ = F.adaptive_max_pool3d((label_BXYZ > 0).to(output.student_features.dtype)[:, None], size)
+    student = _agent(output.student_features, roi_B1XYZ)
+    return _mean(
+        F.mse_loss(student, _agent(teacher, roi_B1XYZ), reduction=reduction)
+        for teacher in output.teacher_features
+    )
+
+
+def _agent(x_BCXYZ: Tensor, roi_B1XYZ: Tensor) -> Tensor:
+    return (x_BCXYZ * roi_B1XYZ).sum((2, 3, 4)) / roi_B1XYZ.sum((2, 3, 4)).clamp(min=1)
+
+
+def no_transfer(output: SDKTOutput, label_BXYZ: Tensor, reduction: str) -> Tensor:
+    """Teachers reconstruct, and nothing is transferred."""
+    return output.student_features.new_zeros(())
+
+
+def _mean(losses: Iterable[Tensor]) -> Tensor:
+    return torch.stack(list(losses)).mean()
+
+
+TRANSFERS: dict[str, Callable[[SDKTOutput, Tensor, str], Tensor]] = {
+    "gram": gram_transfer,
+    "none": no_transfer,
+    "l1": l1_transfer,
+    "affinity": affinity_transfer,
+    "shared-roi": shared_roi_transfer,
+}
+
+
+def sdkt_loss(
+    output: SDKTOutput,
+    image_BCXYZ: Tensor,
+    label_BXYZ: Tensor,
+    *,
+    segmentation: SegmentationLoss = segmentation_loss,
+    transfer: str = "gram",
+    reduction: str = "mean",
+    reconstruction_weight: float = 0.5,
+    transfer_weight: float = 2.0,
+) -> LossTerms:
+    """All terms of the paper's objective, deep outputs weighted equally."""
+    if transfer not in TRANSFERS:
+        raise ConfigError(f"unknown transfer {transfer!r}; choose from {', '.join(TRANSFERS)}")
+    if reduction not in ("mean", "sum"):
+        raise ConfigError(f"unknown reduction {reduction!r}; choose mean or sum")
+    pairs = [segmentation(logits, label_BXYZ) for logits in output.segmentations]
+    cross_entropy = torch.stack([pair[0] for pair in pairs]).mean()
+    dice = torch.stack([pair[1] for pair in pairs]).mean()
+    reconstruction = reconstruction_loss(output, image_BCXYZ)
+    transferred = TRANSFERS[transfer](output, label_BXYZ, reduction)
+    total = cross_entropy + dice + reconstruction_weight * reconstruction + transfer_weight * transferred
+    return LossTerms(
+        total=total,
+        cross_entropy=cross_entropy,
+        dice=dice,
+        reconstruction=reconstruction,
+        transfer=transferred,
+    )

@@ -1,0 +1,98 @@
+"""The transformer stream: modalities cooperate, each with its own weights (Sec. 2.1).
+
+Features of all modalities travel as one tensor (M, B, X, Y, Z, C): every step is one batched product.
+
+Legend: M modality, B batch, C channel, XYZ space.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from veloxseg.model.config import STRIDES, NetworkConfig
+from veloxseg.model.layers import ModalityLayerNorm, ModalityLinear
+from veloxseg.model.pwa import PairedWindowAttention
+
+__all__ = ["PatchEmbedding", "PatchMerging", "TransformerBlock", "TransformerStage"]
+
+
+class PatchEmbedding(nn.Module):
+    """Each modality has its own Conv(kernel 4, stride 4); a modality may have several channels."""
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        self.in_channels = config.in_channels
+        width, stride = config.transformer_width, STRIDES[0]
+        self.convs = nn.ModuleList(nn.Conv3d(c, width, stride, stride=stride) for c in config.in_channels)
+        self.dropout = nn.Dropout(config.projection_dropout)
+
+    def forward(self, x_BCXYZ: Tensor) -> Tensor:
+        parts = x_BCXYZ.split(self.in_channels, 1)
+        embedded = [conv(part).movedim(1, -1) for conv, part in zip(self.convs, parts, strict=True)]
+        tokens: Tensor = self.dropout(torch.stack(embedded))
+        return tokens
+
+
+class PatchMerging(nn.Module):
+    """Halves the grid: the 8 voxels of each 2×2×2 cell side by side in the channels, LN, linear to 2C."""
+
+    def __init__(self, modalities: int, width: int) -> None:
+        super().__init__()
+        self.norm = ModalityLayerNorm(modalities, 8 * width)
+        self.reduce = ModalityLinear(modalities, 8 * width, 2 * width, bias=False)
+
+    def forward(self, x_MBXYZC: Tensor) -> Tensor:
+        m, b, x, y, z, c = x_MBXYZC.shape
+        cells = x_MBXYZC.reshape(m, b, x // 2, 2, y // 2, 2, z // 2, 2, c)
+        #   M B X i Y j Z l C  →  M B X Y Z (i j l C): offset-major, the last axis fastest
+        merged = cells.permute(0, 1, 2, 4, 6, 3, 5, 7, 8).reshape(m, b, x // 2, y // 2, z // 2, 8 * c)
+        reduced: Tensor = self.reduce(self.norm(merged))
+        return reduced
+
+
+class TransformerBlock(nn.Module):
+    """a = E + Dropout(PWA(E));  b = E + DropPath(a);  out = b + DropPath(FFN(LN(b)))
+
+    The block's input is added twice: this is what the published figures were made with.
+    """
+
+    def __init__(self, config: NetworkConfig, stage: int) -> None:
+        super().__init__()
+        modalities, width = config.modalities, config.transformer_widths[stage]
+        hidden = config.transformer_expansions[stage] * width
+        self.drop_path = config.drop_path
+        self.attention = PairedWindowAttention(config, stage)
+        self.norm = ModalityLayerNorm(modalities, width)
+        self.expand = ModalityLinear(modalities, width, hidden)
+        self.reduce = ModalityLinear(modalities, hidden, width)
+        self.dropout = nn.Dropout(config.projection_dropout)
+
+    def forward(self, e_MBXYZC: Tensor) -> Tensor:
+        a = e_MBXYZC + self.dropout(self.attention(e_MBXYZC))
+        b = e_MBXYZC + self._drop_path(a)
+        hidden = self.dropout(F.gelu(self.expand(self.norm(b))))
+        return b + self._drop_path(self.dropout(self.reduce(hidden)))
+
+    def _drop_path(self, x_MBXYZC: Tensor) -> Tensor:
+        """Stochastic depth: leaves the branch out for some modalities and samples, in training."""
+        if self.drop_path == 0 or not self.training:
+            return x_MBXYZC
+        keep = 1 - self.drop_path
+        mask = x_MBXYZC.new_empty(*x_MBXYZC.shape[:2], 1, 1, 1, 1).bernoulli_(keep)
+        return x_MBXYZC * mask / keep
+
+
+class TransformerStage(nn.Module):
+    """The blocks of one stage; `merge` brings the result to the next."""
+
+    def __init__(self, config: NetworkConfig, stage: int) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(
+            *(TransformerBlock(config, stage) for _ in range(config.transformer_depths[stage]))
+        )
+        last = stage == len(STRIDES) - 1
+        self.merge = None if last else PatchMerging(config.modalities, config.transformer_widths[stage])
+
+    def forward(self, e_MBXYZC: Tensor) -> Tensor:
+        features: Tensor = self.blocks(e_MBXYZC)
+        return features

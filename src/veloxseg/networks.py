@@ -1,0 +1,53 @@
+"""Any network of this project from its stored description: VeloxSeg or a peer, with or without weights."""
+
+from typing import TYPE_CHECKING, Any
+
+from veloxseg.errors import ModelError
+from veloxseg.modelfolder import ModelFolder
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["build_network", "load_network"]
+
+
+def build_network(architecture: str, settings: dict[str, Any]) -> "nn.Module":
+    """`settings` is `NetworkConfig.to_json()` for "veloxseg"; in_channels, classes and patch for a peer."""
+    if architecture == "veloxseg":
+        from veloxseg.model.config import NetworkConfig
+        from veloxseg.model.network import VeloxSeg
+
+        return VeloxSeg(NetworkConfig.from_json(settings))
+    from veloxseg.peers.registry import build_peer
+
+    sizes = {name: tuple(settings[name]) for name in ("in_channels", "patch")}
+    return build_peer(architecture, classes=settings["classes"], **sizes)
+
+
+def load_network(folder: ModelFolder) -> "nn.Module":
+    """The network of a MODEL folder with its weights, in evaluation mode."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    network = build_network(folder.architecture, folder.network)
+    try:
+        weights = load_file(folder.weights)
+    except FileNotFoundError as error:
+        raise ModelError(
+            f"{folder.weights} does not exist; this folder can only be used by the runtime it was exported for"
+        ) from error
+    except SafetensorError as error:
+        raise ModelError(f"{folder.weights} is damaged ({error}); export the model again") from error
+    expected = network.state_dict()
+    differing = sorted(
+        name
+        for name in expected.keys() | weights.keys()
+        if name not in weights or name not in expected or weights[name].shape != expected[name].shape
+    )
+    if differing:
+        more = f" and {len(differing) - 5} more" if len(differing) > 5 else ""
+        raise ModelError(
+            f"{folder.weights} does not fit model.json in {', '.join(differing[:5])}{more}; were files mixed up?"
+        )
+    network.load_state_dict(weights)
+    return network.eval()
