@@ -1,15 +1,46 @@
-"""Not there yet."""
+"""Writes a synthetic multimodal data set, as files: PET/CT with lesions, or (brats) brain MR with tumours."""
 
 import argparse
+from pathlib import Path
 
-from veloxseg.errors import VeloxSegError
+from veloxseg.console import say
 
-SUMMARY = "(not there yet)"
+SUMMARY = "write a synthetic PET/CT or brain MR data set, as files"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    pass
+    parser.add_argument("out", metavar="OUT", type=Path, help="a new folder")
+    parser.add_argument("--cases", type=int, required=True, metavar="N", help="patients to make")
+    parser.add_argument(
+        "--test-cases", type=int, default=0, metavar="N", help="unseen patients besides (imagesTs, labelsTs)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="S", help="the same seed gives the same files (default 0)"
+    )
+    parser.add_argument(
+        "--size",
+        type=int,
+        nargs=3,
+        metavar=("X", "Y", "Z"),
+        help="voxels of CT or MR; the body always fits, so fewer are coarser (default 96 64 192, brats 96 112 88)",
+    )
+    parser.add_argument(
+        "--layout",
+        choices=("nnunet", "brats", "autopet", "hecktor"),
+        default="nnunet",
+        help="folders and names as the public data set has them; brats is brain MR, the others PET/CT",
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
-    raise VeloxSegError("`veloxseg phantom` is not there yet")
+    from veloxseg.phantom.write import write_dataset
+
+    folder = write_dataset(
+        arguments.out,
+        arguments.layout,
+        arguments.cases,
+        seed=arguments.seed,
+        size=tuple(arguments.size) if arguments.size else None,
+        test_cases=arguments.test_cases,
+    )
+    say(f"{arguments.cases + arguments.test_cases} synthetic cases, layout {arguments.layout}, in {folder}")

@@ -1,0 +1,134 @@
+"""Lesions, and what only looks like them on CT: where they sit, their shape, their trace in both scans."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from veloxseg.phantom.anatomy import Tissue, TissueMap
+from veloxseg.phantom.shapes import Field, Space
+
+__all__ = ["Lesion", "draw_lesions", "place_lesions"]
+
+SHARE_WITHOUT = 0.15
+# Lymph node stations in the body's frame, millimetres: neck, armpit, chest, along the aorta, groin.
+STATIONS = (
+    (50.0, 5.0, -238.0), (-50.0, 5.0, -238.0), (128.0, -5.0, -325.0), (-128.0, -5.0, -325.0), (30.0, -8.0, -385.0),
+    (-34.0, -8.0, -390.0), (28.0, -22.0, -655.0), (-28.0, -22.0, -665.0), (78.0, 62.0, -838.0), (-78.0, 62.0, -838.0),
+)  # fmt: skip
+STATION_RADIUS = 34.0
+HOSTS = {
+    "lung": (Tissue.LUNG,),
+    "liver": (Tissue.LIVER,),
+    "bone": (Tissue.MARROW,),
+    "node": (Tissue.FAT, Tissue.MUSCLE),
+}
+# What a lesion does not grow into; it would not be told from them in either scan.
+SPARED = (
+    Tissue.AIR, Tissue.TABLE, Tissue.BRAIN, Tissue.WHITE_MATTER, Tissue.HEART, Tissue.KIDNEY, Tissue.RENAL_PELVIS,
+    Tissue.BLADDER, Tissue.GAS,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lesion:
+    site: str  # lung, liver, bone or node
+    place: float  # 0..1: which voxel of the site is its centre
+    station: int  # of a node
+    radii: tuple[float, float, float]  # millimetres
+    waves: tuple[tuple[float, float, float, float], ...]  # of its surface: direction and phase
+    roughness: float
+    suv: float  # 0: takes up nothing
+    necrosis: float  # 0..1: size of the cold core against the lesion
+    hounsfield: float | None  # None: CT shows nothing
+
+
+def draw_lesions(random: np.random.Generator, harmless: bool = False) -> tuple[Lesion, ...]:
+    """From none to a dozen, of many sizes; `harmless` ones are nodules and cysts seen only on CT."""
+    none = random.random() < SHARE_WITHOUT
+    number = int(random.integers(0, 4)) if harmless else 0 if none else 1 + int(random.geometric(0.3))
+    return tuple(_draw_lesion(random, harmless) for _ in range(min(number, 12)))
+
+
+def _draw_lesion(random: np.random.Generator, harmless: bool) -> Lesion:
+    site = str(
+        random.choice(["lung", "liver"]) if harmless else random.choice(list(HOSTS), p=[0.3, 0.2, 0.2, 0.3])
+    )
+    radius = np.exp(random.uniform(np.log(7.0), np.log(12.0 if harmless else 26.0)))
+    stretch = random.uniform(0.8, 1.25, 3)
+    faint = random.random() < 0.2
+    suv = random.uniform(2.2, 3.2) if faint else 3.5 + random.gamma(2.0, 2.2)
+    return Lesion(
+        site=site,
+        place=float(random.random()),
+        station=int(random.integers(len(STATIONS))),
+        radii=(float(radius * stretch[0]), float(radius * stretch[1]), float(radius * stretch[2])),
+        waves=tuple(tuple(map(float, (*random.normal(0, 2.2, 3), random.uniform(0, 6.3)))) for _ in range(5)),  # type: ignore[misc]
+        roughness=float(random.uniform(0.04, 0.14)),
+        suv=0.0 if harmless else float(suv),
+        necrosis=float(random.uniform(0.4, 0.65)) if radius > 16 and random.random() < 0.35 else 0.0,
+        hounsfield=_draw_hounsfield(random, site, harmless),
+    )
+
+
+def _draw_hounsfield(random: np.random.Generator, site: str, harmless: bool) -> float | None:
+    if site == "liver":
+        return float(random.uniform(2, 12) if harmless else random.uniform(45, 75))  # a cyst is water
+    if site == "bone":  # dissolved, hardened, or not seen at all
+        return (None, float(random.uniform(40, 70)), float(random.uniform(550, 900)))[random.integers(3)]
+    return float(random.uniform(25, 60))
+
+
+def place_lesions(
+    lesions: tuple[Lesion, ...], space: Space, tissue: TissueMap, hounsfield: Field, activity: Field
+) -> TissueMap:
+    """Paints the lesions into both scans; the label is 1 in organs and 2 in lymph nodes."""
+    spared = np.isin(tissue, SPARED)
+    label = np.zeros(tissue.shape, np.uint8)
+    for lesion in lesions:
+        candidates = _candidates(lesion, space, tissue)
+        if not len(candidates):
+            continue  # the site is not in the field of view
+        index = np.unravel_index(candidates[int(lesion.place * len(candidates))], tissue.shape)
+        centre = (float(space.x[index]), float(space.y[index]), float(space.z[index]))
+        box, field = _surface(lesion, space, centre)
+        inside = (field < 1) & ~spared[box]
+        background = float(activity[index])
+        if lesion.hounsfield is not None:
+            hounsfield[box][inside] = lesion.hounsfield
+        if lesion.suv:
+            suv = max(lesion.suv, 1.6 * background)
+            activity[box][inside] = suv
+            activity[box][inside & (field < lesion.necrosis**2)] = 0.35 * suv
+            label[box][inside] = 2 if lesion.site == "node" else 1
+        else:
+            activity[box][inside] = min(0.5, background)
+    return label
+
+
+def _candidates(lesion: Lesion, space: Space, tissue: TissueMap) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+    """Flat indices of the voxels where the lesion's centre may lie."""
+    allowed = np.isin(tissue, HOSTS[lesion.site])
+    if lesion.site == "node":
+        near = np.zeros(tissue.shape, bool)
+        box, field = space.ellipsoid(STATIONS[lesion.station], (STATION_RADIUS,) * 3)
+        near[box] = field < 1
+        allowed &= near
+    return np.flatnonzero(allowed)
+
+
+def _surface(
+    lesion: Lesion, space: Space, centre: tuple[float, float, float]
+) -> tuple[tuple[slice, ...], Field]:
+    """An ellipsoid whose surface is roughened by a few plane waves."""
+    wide = 1 + 2.5 * lesion.roughness
+    x, y, z = lesion.radii
+    box, field = space.ellipsoid(centre, (x * wide, y * wide, z * wide))
+    field = field * np.float32(wide * wide)
+    parts = [
+        (axis[box] - c) / r
+        for axis, c, r in zip((space.x, space.y, space.z), centre, lesion.radii, strict=True)
+    ]
+    ripple = sum(
+        np.sin(a * parts[0] + b * parts[1] + c * parts[2] + phase) for a, b, c, phase in lesion.waves
+    )
+    return box, np.asarray(field / (1 + np.float32(lesion.roughness) * ripple) ** 2, dtype=np.float32)
