@@ -44,8 +44,11 @@ class Plan:
     patch: tuple[int, int, int]
     windows: tuple[tuple[int, int, int], ...]  # minimum big window of PWA per stage
     labels: dict[str, int]  # with "background": 0
-    regions: dict[str, tuple[int, ...]] | None = None  # overlapping targets (BraTS WT/TC/ET), one sigmoid each
+    regions: dict[str, tuple[int, ...]] | None = (
+        None  # overlapping targets (BraTS WT/TC/ET), one sigmoid each
+    )
     ignore_label: int | None = None
+    register: str = "none"  # "rigid" or "affine": modalities are first registered to the reference
     format: int = FORMAT
 
     @property
@@ -58,7 +61,9 @@ class Plan:
         """What each output channel of the network stands for: regions, or all labels with background first."""
         if self.regions is not None:
             return tuple(self.regions)
-        return tuple(sorted((n for n, v in self.labels.items() if v != self.ignore_label), key=self.labels.__getitem__))
+        return tuple(
+            sorted((n for n, v in self.labels.items() if v != self.ignore_label), key=self.labels.__getitem__)
+        )
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -66,7 +71,9 @@ class Plan:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Plan":
         if value.get("format") != FORMAT:
-            raise ModelError(f"plan has format {value.get('format')}, this version reads {FORMAT}; prepare the data anew")
+            raise ModelError(
+                f"plan has format {value.get('format')}, this version reads {FORMAT}; prepare the data anew"
+            )
         try:
             return cls(
                 **{
@@ -82,4 +89,6 @@ class Plan:
                 }
             )
         except (KeyError, TypeError) as error:
-            raise ModelError(f"plan is incomplete or has an unknown entry ({error}); prepare the data anew") from error
+            raise ModelError(
+                f"plan is incomplete or has an unknown entry ({error}); prepare the data anew"
+            ) from error

@@ -1,0 +1,68 @@
+"""Where the patient is in a scan: thresholds by kind, on a coarse copy, with holes (lungs, bowel gas) filled.
+
+The mask serves two purposes, cropping away air and taking a case's own mean and standard deviation, and is
+the same in training and prediction because it never looks at a label.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["AIR", "body_box", "body_mask", "threshold"]
+
+Mask = npt.NDArray[np.bool_]
+AIR = {"ct": -1000.0}  # what lies outside a scan; 0 for every other kind
+CT_BODY_HU = -500.0
+# share of the robust range (2nd to 98th percentile) above which a voxel is tissue; PET's range is
+# stretched by hot spots, so its share is smaller
+SHARE = {"pet": 0.03}
+COARSE_VOXELS = 64  # a coarse copy has about this many voxels along an axis
+
+
+def threshold(array: npt.NDArray[Any], kind: str) -> float:
+    """The value that separates air from tissue."""
+    if kind == "ct":
+        return CT_BODY_HU
+    low, high = np.percentile(array, [2, 98])
+    return float(low + SHARE.get(kind, 0.1) * (high - low))
+
+
+def body_mask(array: npt.NDArray[Any], kind: str, fill_axis: int = 2) -> Mask:
+    """Tissue in `array`, holes filled slice by slice, without specks smaller than a tenth of the body."""
+    from scipy import ndimage
+
+    mask: Mask = np.asarray(array > threshold(array, kind))
+    for index in range(mask.shape[fill_axis]):
+        part = (slice(None),) * fill_axis + (index,)
+        mask[part] = ndimage.binary_fill_holes(mask[part])
+    pieces, count = ndimage.label(mask)
+    if count > 1:
+        sizes = np.bincount(pieces.ravel())
+        sizes[0] = 0
+        mask = (sizes >= 0.1 * sizes.max())[pieces]
+    return mask
+
+
+def coarse_steps(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(max(1, round(n / COARSE_VOXELS)) for n in shape)
+
+
+def body_box(array: npt.NDArray[Any], kind: str, fill_axis: int) -> tuple[slice, slice, slice] | None:
+    """The box around the body, two coarse voxels wider; None if there is nothing but air."""
+    steps = coarse_steps(array.shape)
+    mask = body_mask(array[tuple(slice(None, None, step) for step in steps)], kind, fill_axis)
+    if not mask.any():
+        return None
+    box = []
+    for axis, (step, size) in enumerate(zip(steps, array.shape, strict=True)):
+        hit = np.flatnonzero(mask.any(axis=tuple(a for a in range(3) if a != axis)))
+        box.append(slice(max(0, int(hit[0] - 2) * step), min(size, int(hit[-1] + 3) * step)))
+    return box[0], box[1], box[2]
+
+
+def upsampled(mask: Mask, steps: tuple[int, ...], shape: tuple[int, ...]) -> Mask:
+    """A coarse mask on the full grid."""
+    for axis, step in enumerate(steps):
+        mask = mask.repeat(step, axis=axis) if step > 1 else mask
+    return mask[tuple(slice(0, n) for n in shape)]

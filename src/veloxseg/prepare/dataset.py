@@ -1,0 +1,70 @@
+"""The one internal form of a data set, whatever archive it came as."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from veloxseg.errors import DatasetError
+
+__all__ = ["IMAGE_SUFFIXES", "Case", "Dataset", "inside", "safe_name", "without_suffix"]
+
+IMAGE_SUFFIXES = (".nii.gz", ".nii", ".nrrd", ".nhdr", ".mha", ".mhd", ".hdr")
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One examination: its scans by modality and, where there is one, its label map."""
+
+    name: str
+    patient: str  # cases of one patient never come apart in a split
+    images: dict[str, Path]  # modality -> file or DICOM folder
+    label: Path | None = None
+    volumes: dict[str, int] = field(default_factory=dict)  # modality -> volume of a 4-D file
+    split: str | None = None  # train, validation or test, where the data set itself says so
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    name: str
+    layout: str
+    root: Path
+    modalities: tuple[str, ...]
+    labels: dict[str, int]  # with "background": 0
+    cases: tuple[Case, ...]
+    regions: dict[str, tuple[int, ...]] | None = None
+    ignore_label: int | None = None
+    folds: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()  # (training, validation) case names
+
+    def __post_init__(self) -> None:
+        if not self.cases:
+            raise DatasetError(
+                f"{self.root} holds no case in {self.layout} layout; check the folder or name another --layout"
+            )
+
+
+def safe_name(name: str, where: Path) -> str:
+    """`name` if it can be a file name of its own and cannot lead anywhere else."""
+    if not re.fullmatch(r"[^\W_][\w .,+()\-]{0,199}", name) or ".." in name:
+        raise DatasetError(
+            f"{where} names a case {name!r}, which is no plain file name; use letters, digits, - and _"
+        )
+    return name
+
+
+def inside(root: Path, relative: str, where: Path) -> Path:
+    """`root / relative`, refused if it leaves `root`."""
+    path = root / relative
+    if Path(relative).is_absolute() or not path.resolve().is_relative_to(root.resolve()):
+        raise DatasetError(
+            f"{where} points to {relative!r}, outside of its folder {root}; move the file inside"
+        )
+    return path
+
+
+def without_suffix(name: str) -> str:
+    """A file's name without `.nii.gz` and its like."""
+    for suffix in IMAGE_SUFFIXES:
+        if name.lower().endswith(suffix):
+            return name[: -len(suffix)]
+    return name

@@ -1,0 +1,190 @@
+"""The fingerprint of a data set: what its scans and labels are like, in numbers that the plan is made from.
+
+Per case: size and spacing of each modality, which modalities share the label's grid, label volumes, and lesions
+(connected components). Intensities are sampled: from labelled voxels (`foreground`) and from the body.
+"""
+
+import zlib
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from veloxseg.console import progress
+from veloxseg.errors import DatasetError
+from veloxseg.io.volume import Geometry, Volume
+from veloxseg.prepare.body import body_mask, coarse_steps
+from veloxseg.prepare.dataset import Case, Dataset
+from veloxseg.prepare.modality import kind_of
+from veloxseg.prepare.parallel import Failure, run_all
+from veloxseg.prepare.reading import read_case_images, read_case_label
+
+__all__ = ["fingerprint_case", "make_fingerprint", "summarise"]
+
+SAMPLES = 2000  # voxels per case and modality: a thousand cases give two million, enough for 0.5 percentiles
+
+
+def make_fingerprint(dataset: Dataset, cases: Iterable[Case], workers: int) -> dict[str, Any]:
+    """Looks at every case; a case that cannot be read is an error, since `check` lists them all."""
+    cases = list(cases)
+    work = partial(
+        fingerprint_case, modalities=dataset.modalities, labels=dataset.labels, ignore=dataset.ignore_label
+    )
+    found, failures = {}, []
+    for case, result in progress(run_all(work, cases, workers), "fingerprint", len(cases)):
+        if isinstance(result, Failure):
+            failures.append(f"{case.name}: {result.message}")
+        else:
+            found[case.name] = result
+    if failures:
+        more = (
+            f" (and {len(failures) - 1} more cases; `veloxseg check` lists all)" if len(failures) > 1 else ""
+        )
+        raise DatasetError(failures[0] + more)
+    return summarise(dataset, [found[case.name] for case in cases])
+
+
+def fingerprint_case(
+    case: Case, modalities: tuple[str, ...], labels: dict[str, int], ignore: int | None
+) -> dict[str, Any]:
+    """The numbers of one case; `samples` holds arrays and is pooled by `summarise`."""
+    volumes = read_case_images(case, modalities)
+    label = read_case_label(case, labels)
+    random = np.random.default_rng(zlib.crc32(case.name.encode()))
+    return {
+        "case": case.name,
+        "modalities": {
+            name: {"shape": _oriented(v.geometry)[0], "spacing": _oriented(v.geometry)[1]}
+            for name, v in volumes.items()
+        },
+        "label_grid": [n for n, v in volumes.items() if label and v.geometry.same_grid(label.geometry, 0.1)],
+        "labels": _label_numbers(label, labels, ignore) if label else {},
+        "samples": {
+            name: {
+                "foreground": _foreground_sample(volume, label, ignore, random),
+                "body": _body_sample(volume, kind_of(name), random),
+            }
+            for name, volume in volumes.items()
+        },
+    }
+
+
+def summarise(dataset: Dataset, cases: list[dict[str, Any]]) -> dict[str, Any]:
+    """The fingerprint as JSON: medians over cases, pooled intensities, and the cases themselves."""
+    modalities = {}
+    for name in dataset.modalities:
+        grids = [case["modalities"][name] for case in cases]
+        pooled = {
+            where: _statistics(np.concatenate([case["samples"][name][where] for case in cases]))
+            for where in ("foreground", "body")
+        }
+        modalities[name] = {
+            "kind": kind_of(name),
+            "median_spacing": np.median([g["spacing"] for g in grids], axis=0).tolist(),
+            "coarse_spacing": np.percentile([g["spacing"] for g in grids], 10, axis=0).tolist(),
+            "median_shape": np.median([g["shape"] for g in grids], axis=0).tolist(),
+            "on_label_grid": sum(name in case["label_grid"] for case in cases),
+            "intensity": pooled,
+        }
+    labels = {}
+    for name in (n for n, value in dataset.labels.items() if value != 0):
+        entries = [case["labels"][name] for case in cases if name in case["labels"]]
+        volumes = [v for entry in entries for v in entry["lesion_ml"]]
+        labels[name] = {
+            "cases": sum(entry["ml"] > 0 for entry in entries),
+            "share_of_voxels": float(np.mean([entry["share"] for entry in entries])) if entries else 0.0,
+            "lesions": len(volumes),
+            "lesion_ml_percentiles": _percentiles(volumes),
+        }
+    return {
+        "dataset": dataset.name,
+        "case_count": len(cases),
+        "modalities": modalities,
+        "labels": labels,
+        "cases": [{key: value for key, value in case.items() if key != "samples"} for case in cases],
+    }
+
+
+def _oriented(geometry: Geometry) -> tuple[list[int], list[float]]:
+    """Shape and spacing along the axes of the closest RAS orientation."""
+    from nibabel.orientations import io_orientation
+
+    order = np.argsort(io_orientation(geometry.affine)[:, 0])
+    return [geometry.shape[i] for i in order], [round(geometry.spacing[i], 6) for i in order]
+
+
+def _label_numbers(label: Volume, labels: Mapping[str, int], ignore: int | None) -> dict[str, Any]:
+    from scipy import ndimage
+
+    millilitres = label.geometry.voxel_ml
+    boxes = ndimage.find_objects(label.array)
+    numbers: dict[str, Any] = {}
+    for name, value in labels.items():
+        if value == 0:
+            continue
+        box = boxes[value - 1] if value <= len(boxes) else None
+        if box is None:
+            numbers[name] = {"ml": 0.0, "share": 0.0, "lesion_ml": []}
+            continue
+        mask = label.array[box] == value
+        count = int(mask.sum())
+        sizes = [] if value == ignore else np.bincount(ndimage.label(mask, np.ones((3, 3, 3)))[0].ravel())[1:]
+        numbers[name] = {
+            "ml": round(count * millilitres, 4),
+            "share": count / label.array.size,
+            "lesion_ml": [round(float(s) * millilitres, 4) for s in sorted(sizes, reverse=True)[:1000]],
+        }
+    return numbers
+
+
+def _foreground_sample(
+    volume: Volume, label: Volume | None, ignore: int | None, random: np.random.Generator
+) -> npt.NDArray[np.float32]:
+    """Values of `volume` at random labelled voxels, found through space, whatever grid each lies on."""
+    if label is None:
+        return np.empty(0, np.float32)
+    wanted = (label.array != 0) if ignore is None else (label.array != 0) & (label.array != ignore)
+    flat = np.flatnonzero(wanted)
+    if len(flat) > SAMPLES:
+        flat = random.choice(flat, SAMPLES, replace=False)
+    index = np.array(np.unravel_index(flat, label.array.shape))
+    to_volume = np.linalg.inv(volume.geometry.affine) @ label.geometry.affine
+    there = np.rint(to_volume[:3, :3] @ index + to_volume[:3, 3:]).astype(int)
+    inside = ((there >= 0) & (there < np.array(volume.array.shape)[:, None])).all(axis=0)
+    x, y, z = there[:, inside]
+    return volume.array[x, y, z].astype(np.float32)
+
+
+def _body_sample(volume: Volume, kind: str, random: np.random.Generator) -> npt.NDArray[np.float32]:
+    coarse = volume.array[tuple(slice(None, None, step) for step in coarse_steps(volume.array.shape))]
+    superior = int(np.abs(volume.geometry.direction[2]).argmax())
+    values = coarse[body_mask(coarse, kind, superior)]
+    if len(values) > SAMPLES:
+        values = random.choice(values, SAMPLES, replace=False)
+    return values.astype(np.float32)
+
+
+def _statistics(values: npt.NDArray[np.float32]) -> dict[str, float] | None:
+    if not len(values):
+        return None
+    low, middle, high = np.percentile(values, [0.5, 50, 99.5])
+    clipped = np.clip(values, low, high).astype(np.float64)
+    numbers = {
+        "percentile_0.5": low,
+        "median": middle,
+        "percentile_99.5": high,
+        "mean": clipped.mean(),
+        "std": clipped.std(),
+        "minimum": values.min(),
+        "maximum": values.max(),
+    }
+    return {"count": len(values), **{key: round(float(value), 5) for key, value in numbers.items()}}
+
+
+def _percentiles(values: list[float]) -> dict[str, float] | None:
+    if not values:
+        return None
+    points = (5, 25, 50, 75, 95)
+    return {str(p): round(float(v), 4) for p, v in zip(points, np.percentile(values, points), strict=True)}

@@ -1,0 +1,138 @@
+"""Work on many cases in processes, such that nothing is ever waited for in vain.
+
+Each worker has its own pipe and is given one case at a time, so the parent knows which case a worker died on
+(out of memory, a crash in a library) or hangs on. That case is reported as failed, the worker is replaced and
+the rest goes on. Memory is bounded by the number of workers; results should be small.
+"""
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Any, Generic, TypeVar
+
+from veloxseg.errors import VeloxSegError
+
+__all__ = ["Failure", "default_workers", "run_all"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+TIME_LIMIT = 3600.0  # seconds for one case: a stuck network drive is reported, not waited for
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a case gave no result."""
+
+    message: str
+    expected: bool  # False: a bug or a crash, not bad input
+
+
+@dataclass
+class _Worker(Generic[Item]):
+    process: multiprocessing.process.BaseProcess
+    pipe: Connection
+    item: Item | None = None
+    since: float = 0.0
+
+
+def default_workers() -> int:
+    """As many processes as there are cores for us, eight at most: reading from disk gains little beyond."""
+    return min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+def run_all(
+    function: Callable[[Item], Result], items: Sequence[Item], workers: int, time_limit: float = TIME_LIMIT
+) -> Iterator[tuple[Item, Result | Failure]]:
+    """Yields (item, result) in the order of completion; 0 or 1 workers run in this process, in order."""
+    if workers <= 1 or len(items) <= 1:
+        for item in items:
+            yield item, _attempt(function, item)
+        return
+    # "spawn" starts clean: a forked copy of a process with threads can deadlock
+    context = multiprocessing.get_context("spawn")
+    waiting = list(reversed(items))
+    team = [_start(context, function) for _ in range(min(workers, len(items)))]
+    try:
+        for worker in team:
+            _give(worker, waiting)
+        while busy := [worker for worker in team if worker.item is not None]:
+            wait([w.pipe for w in busy] + [w.process.sentinel for w in busy], timeout=1.0)
+            for worker in busy:
+                item = worker.item
+                assert item is not None
+                result = _collect(worker, time_limit)
+                if result is None:
+                    continue
+                if isinstance(result, Failure) and not worker.process.is_alive():
+                    team[team.index(worker)] = worker = _start(context, function)
+                worker.item = None
+                _give(worker, waiting)
+                yield item, result
+    finally:
+        for worker in team:
+            worker.process.terminate()
+            worker.process.join(5)
+            worker.pipe.close()
+
+
+def _attempt(function: Callable[[Item], Result], item: Item) -> Result | Failure:
+    try:
+        return function(item)
+    except VeloxSegError as error:
+        return Failure(str(error), expected=True)
+    except MemoryError:
+        return Failure("not enough memory; use fewer --workers or a coarser --spacing", expected=True)
+    except Exception as error:
+        return Failure(f"{type(error).__name__}: {error}", expected=False)
+
+
+def _serve(function: Callable[[Any], Any], pipe: Connection) -> None:
+    """A worker's life: one item in, one result out, until the parent closes the pipe."""
+    while True:
+        try:
+            item = pipe.recv()
+        except (EOFError, KeyboardInterrupt):
+            return
+        pipe.send(_attempt(function, item))
+
+
+def _start(context: Any, function: Callable[[Any], Any]) -> _Worker[Any]:
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(function, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    return _Worker(process, ours)
+
+
+def _give(worker: _Worker[Item], waiting: list[Item]) -> None:
+    if waiting:
+        worker.item, worker.since = waiting.pop(), time.monotonic()
+        try:
+            worker.pipe.send(worker.item)
+        except (BrokenPipeError, OSError):
+            pass  # the worker is dead already; _collect reports it
+
+
+def _collect(worker: _Worker[Any], time_limit: float) -> Any:
+    """The worker's result, a Failure if it died or takes too long, None if it is still at work."""
+    try:
+        if worker.pipe.poll():
+            return worker.pipe.recv()
+    except (EOFError, OSError):
+        worker.process.join(5)
+    if not worker.process.is_alive():
+        code = worker.process.exitcode
+        cause = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+        return Failure(
+            f"the worker process died ({cause}); if memory ran out, use fewer --workers", expected=True
+        )
+    if time.monotonic() - worker.since > time_limit:
+        worker.process.kill()
+        worker.process.join(5)
+        return Failure(
+            f"took longer than {time_limit:.0f} s and was stopped; is the drive responding?", expected=True
+        )
+    return None
