@@ -94,11 +94,13 @@ def _brain(space: Space, case: Case, random: np.random.Generator) -> npt.NDArray
     folds = smooth_noise(random, (x.shape[0], x.shape[1], x.shape[2]), (knots[0], knots[1], knots[2]))
     outer = (x / 68) ** 2 + (y / 86) ** 2 + ((z - 8) / 62) ** 2
     tissue[(outer < 1) & (z > -42 + 0.12 * y)] = FLUID
-    folded = outer + np.float32(0.05) * folds
+    crease = (
+        np.abs(folds) + np.float32(0.9) * np.clip(0.72 - outer, 0, 1) * 3
+    )  # zero sheets of noise fold the cortex
     fissure = np.abs(x) < 1.6 + 1.5 * np.clip(outer - 0.5, 0, 1)  # between the hemispheres
-    above = z > -36 + 0.12 * y
-    tissue[(folded < 0.93) & above & ~fissure] = GREY
-    tissue[(folded + np.float32(0.045) * np.abs(folds) < 0.72) & above & (np.abs(x) > 5)] = WHITE
+    above = (z > -36 + 0.12 * y) & ~fissure
+    tissue[(outer + np.float32(0.03) * folds < 0.95) & (crease > 0.22) & above] = GREY
+    tissue[(outer + np.float32(0.04) * folds < 0.80) & (crease > 0.75) & above & (np.abs(x) > 5)] = WHITE
     tissue[(np.abs(x) <= 8) & (outer < 0.25) & (z > 4) & (z < 18)] = WHITE  # corpus callosum
     box, field = space.ellipsoid((0, -46, -44), (46, 32, 24))  # cerebellum
     stripes = np.cos(space.z[box] * 0.9 + space.y[box] * 0.3) > 0.35
@@ -128,7 +130,7 @@ def _tumour(space: Space, case: Case, tissue: npt.NDArray[np.uint8], random: np.
     reach = case.oedema * 1.35
     box, field = space.ellipsoid(centre, tuple(r * reach for r in case.radii))  # type: ignore[arg-type]
     distance = np.sqrt(field) * np.float32(reach)  # 1 on the tumour's surface
-    rough = smooth_noise(random, distance.shape, (6, 6, 6)) if min(distance.shape) else distance
+    rough = np.clip(smooth_noise(random, distance.shape, (6, 6, 6)), -2, 2)
     inside = tissue[box] != NOTHING
     host = tissue[box] == WHITE
     brain = inside & (tissue[box] != FLUID)

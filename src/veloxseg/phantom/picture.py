@@ -42,7 +42,7 @@ def picture(patients: list[Scans], path: str) -> None:
             axis.set(ylim=(-petct.FIELD_OF_VIEW[2] / 2, petct.FIELD_OF_VIEW[2] / 2))
     title = "synthetic patients: CT with lesions, and PET (SUV 0 to 8) seen from the front, lesions outlined"
     figure.suptitle(title, color="white", fontsize=9)
-    figure.savefig(path, dpi=100, facecolor="black")
+    figure.savefig(path, dpi=92, facecolor="black")
     pyplot.close(figure)
 
 

@@ -1,0 +1,96 @@
+"""Synthetic PET/CT: the label is where the lesions are, and neither scan alone tells them."""
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy.ndimage import affine_transform, binary_dilation
+
+from veloxseg.phantom.petct import FIELD_OF_VIEW, Case, draw, render
+from veloxseg.phantom.scans import Scans
+
+SIZE = (64, 44, 128)
+
+
+@pytest.fixture(scope="module")
+def patients() -> list[tuple[Case, Scans]]:
+    return [(case, render(case, SIZE)) for case in (draw(3, index) for index in range(12))]
+
+
+def pet_on_ct(scans: Scans) -> npt.NDArray[np.float32]:
+    ct, pet = scans.images["ct"].geometry, scans.images["pet"]
+    step = np.array(ct.spacing) / np.array(pet.geometry.spacing)
+    offset = (np.array(ct.origin) - np.array(pet.geometry.origin)) / np.array(pet.geometry.spacing)
+    return np.asarray(affine_transform(pet.array, step, offset, ct.shape, order=1, mode="nearest"))
+
+
+def test_the_same_numbers_give_the_same_voxels() -> None:
+    first, second = render(draw(1, 2), (32, 32, 48)), render(draw(1, 2), (32, 32, 48))
+    assert draw(1, 2) == draw(1, 2)
+    for name in ("ct", "pet"):
+        assert np.array_equal(first.images[name].array, second.images[name].array)
+    assert draw(1, 2) != draw(1, 3)
+    assert draw(1, 2) != draw(2, 2)
+
+
+def test_label_is_empty_only_without_lesions(patients: list[tuple[Case, Scans]]) -> None:
+    for case, scans in patients:
+        assert scans.label.array.any() == bool(case.lesions)
+        sites = {2 if lesion.site == "node" else 1 for lesion in case.lesions}
+        assert set(np.unique(scans.label.array)) - {0} <= sites
+
+
+def test_share_without_lesions_and_spread_of_sizes() -> None:
+    cases = [draw(0, index) for index in range(400)]
+    assert 0.09 < np.mean([not case.lesions for case in cases]) < 0.21
+    radii = [np.prod(lesion.radii) ** (1 / 3) for case in cases for lesion in case.lesions]
+    assert np.percentile(radii, 90) > 2 * np.percentile(radii, 10)
+    assert {lesion.site for case in cases for lesion in case.lesions} == {"lung", "liver", "bone", "node"}
+
+
+def test_lesions_are_hotter_than_their_neighbourhood(patients: list[tuple[Case, Scans]]) -> None:
+    hotter = []
+    for _, scans in patients:
+        lesion = scans.label.array > 0
+        if lesion.any():
+            pet = pet_on_ct(scans)
+            around = binary_dilation(lesion, iterations=4) & ~binary_dilation(lesion, iterations=2)
+            hotter.append(pet[lesion].mean() / pet[around].mean())
+    assert min(hotter) > 1.1
+    assert np.median(hotter) > 2
+
+
+def test_pet_alone_is_misled_by_organs(patients: list[tuple[Case, Scans]]) -> None:
+    """In every patient some healthy tissue takes up more than the median lesion voxel."""
+    uptake = [(pet_on_ct(scans), scans.label.array > 0) for _, scans in patients]
+    typical = float(np.median(np.concatenate([pet[lesion] for pet, lesion in uptake])))
+    for pet, lesion in uptake:
+        far = ~binary_dilation(lesion, iterations=3)
+        assert np.count_nonzero(pet[far] > typical) > 50
+    best = max(_dice(uptake, threshold) for threshold in np.arange(1, 12, 0.5))
+    assert best < 0.5  # no threshold on PET finds the lesions
+
+
+def _dice(uptake: list[tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]], threshold: float) -> float:
+    both = sum(np.count_nonzero((pet > threshold) & lesion) for pet, lesion in uptake)
+    either = sum(np.count_nonzero(pet > threshold) + np.count_nonzero(lesion) for pet, lesion in uptake)
+    return 2 * both / either
+
+
+def test_grids_differ_and_both_hold_the_body(patients: list[tuple[Case, Scans]]) -> None:
+    for case, scans in patients:
+        ct, pet = scans.images["ct"].geometry, scans.images["pet"].geometry
+        assert np.allclose(np.array(pet.spacing) / np.array(ct.spacing), case.pet_step)
+        assert not np.allclose(ct.origin, pet.origin)
+        assert np.allclose(np.array(ct.spacing) * ct.shape, FIELD_OF_VIEW)
+        assert scans.label.geometry.same_grid(ct)
+
+
+def test_hounsfield_units_are_those_of_a_body(patients: list[tuple[Case, Scans]]) -> None:
+    for _, scans in patients:
+        ct = scans.images["ct"].array
+        assert ct.dtype == np.int16
+        assert np.median(ct) < -900  # mostly air around
+        body = ct[(ct > -200) & (ct < 300)]
+        assert 0 < np.median(body) < 80
+        assert 0.02 < np.mean((ct > -900) & (ct < -650)) < 0.2  # lungs
+        assert np.mean(ct > 400) > 0.003  # bones
