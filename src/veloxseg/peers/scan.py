@@ -16,9 +16,11 @@ Nothing is divided by a product of decays, so no chunk overflows, and no tensor 
 # B batch, L position, J chunk, T position in the chunk, G group of channels, D channel in the group, N state
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 __all__ = ["bidirectional_wkv", "selective_scan"]
@@ -34,23 +36,77 @@ def selective_scan(
     step = _into_chunks(step_BLGD, chunk).unsqueeze(-1)  # (T, B, J, G, D, 1)
     write = _into_chunks(write_BLGN, chunk).unsqueeze(-2)  # (T, B, J, G, 1, N)
     read = _into_chunks(read_BLGN, chunk).unsqueeze(-2)  # (T, B, J, G, 1, N)
+    outputs: Tensor
+    if torch.is_grad_enabled():
+        outputs = ChunkedScan.apply(drive, step, rate_GDN, write, read)  # type: ignore[no-untyped-call]
+    else:
+        outputs, _ = _scan_chunks(drive, step, rate_GDN, write, read)
+    return outputs.movedim(0, 2).flatten(1, 2)[:, :length]
 
-    added = drive[0] * write[0]  # (B, J, G, D, N)
-    for t in range(1, chunk):
-        added = torch.exp(step[t] * rate_GDN) * added + drive[t] * write[t]
 
-    kept = torch.exp(step.sum(0) * rate_GDN)  # what is left of a state at the end of each chunk
-    starts = [torch.zeros_like(added[:, 0])]
-    for j in range(added.shape[1] - 1):
-        starts.append(kept[:, j] * starts[-1] + added[:, j])
-    state = torch.stack(starts, dim=1)
-
-    outputs = []
-    for t in range(chunk):
-        state = torch.exp(step[t] * rate_GDN) * state + drive[t] * write[t]
+def _scan_chunks(
+    drive: Tensor, step: Tensor, rate: Tensor, write: Tensor, read: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Outputs (T, B, J, G, D) and the state at the start of each chunk (B, J, G, D, N)."""
+    added = drive[0] * write[0]
+    for t in range(1, len(step)):
+        added.mul_(torch.exp(step[t] * rate)).addcmul_(drive[t], write[t])
+    starts = _carry(added, torch.exp(step.sum(0) * rate))
+    outputs, state = [], starts.clone()
+    for t in range(len(step)):
+        state.mul_(torch.exp(step[t] * rate)).addcmul_(drive[t], write[t])
         outputs.append((state * read[t]).sum(-1))
-    outputs_BJTGD = torch.stack(outputs, dim=2)
-    return outputs_BJTGD.flatten(1, 2)[:, :length]
+    return torch.stack(outputs), starts
+
+
+def _carry(added: Tensor, kept: Tensor) -> Tensor:
+    """From what each chunk adds and how much it keeps of what it met: the state that each chunk meets."""
+    met = [torch.zeros_like(added[:, 0])]
+    for j in range(added.shape[1] - 1):
+        met.append(torch.addcmul(added[:, j], kept[:, j], met[-1]))
+    return torch.stack(met, dim=1)
+
+
+class ChunkedScan(torch.autograd.Function):
+    """The scan with its gradient, which is a scan in the opposite direction; states are computed again for it."""
+
+    @staticmethod
+    def forward(ctx: Any, drive: Tensor, step: Tensor, rate: Tensor, write: Tensor, read: Tensor) -> Tensor:
+        outputs, starts = _scan_chunks(drive, step, rate, write, read)
+        ctx.save_for_backward(drive, step, rate, write, read, starts)
+        return outputs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, outputs_gradient: Tensor) -> tuple[Tensor, ...]:
+        drive, step, rate, write, read, starts = ctx.saved_tensors
+        pull = outputs_gradient.unsqueeze(-1)  # (T, B, J, G, D, 1)
+        times = range(len(step))
+
+        states = [starts]  # states[t] is met by position t
+        for t in times:
+            states.append(torch.addcmul(states[t] * torch.exp(step[t] * rate), drive[t], write[t]))
+
+        # What each chunk adds to the gradient of the state that it met, the chunks behind it left aside.
+        reached = torch.zeros_like(starts)
+        for t in reversed(times):
+            reached.addcmul_(pull[t], read[t]).mul_(torch.exp(step[t] * rate))
+        kept = torch.exp(step.sum(0) * rate)
+        adjoint = _carry(reached.flip(1), kept.flip(1)).flip(1)
+
+        drive_gradient, step_gradient = torch.empty_like(drive), torch.empty_like(step)
+        write_gradient, read_gradient = torch.empty_like(write), torch.empty_like(read)
+        rate_gradient = torch.zeros_like(rate)
+        for t in reversed(times):
+            adjoint.addcmul_(pull[t], read[t])  # now the gradient of the state behind position t
+            read_gradient[t] = (pull[t] * states[t + 1]).sum(-2, keepdim=True)
+            drive_gradient[t] = (adjoint * write[t]).sum(-1, keepdim=True)
+            write_gradient[t] = (adjoint * drive[t]).sum(-2, keepdim=True)
+            adjoint.mul_(torch.exp(step[t] * rate))
+            exponent = adjoint * states[t]  # gradient of step · rate
+            step_gradient[t] = (exponent * rate).sum(-1, keepdim=True)
+            rate_gradient += (exponent * step[t]).sum((0, 1))
+        return drive_gradient, step_gradient, rate_gradient, write_gradient, read_gradient
 
 
 def bidirectional_wkv(decay_D: Tensor, bonus_D: Tensor, key_BLD: Tensor, value_BLD: Tensor) -> Tensor:
