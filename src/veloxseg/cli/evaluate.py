@@ -1,15 +1,52 @@
-"""Not there yet."""
+"""Scores predictions against labels: Dice, HD95, NSD, precision, recall, volumes and lesions, per case and structure.
+
+Cases match by file name, whatever the type (.nii.gz, .nii, .nrrd, .mha). Writes report.html, metrics.json,
+metrics.csv and per-lesion.csv. With -p twice, the methods are compared case by case and tested.
+"""
 
 import argparse
+from pathlib import Path
 
-from veloxseg.errors import VeloxSegError
-
-SUMMARY = "(not there yet)"
+SUMMARY = "score predictions against labels, with a report"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    pass
+    parser.add_argument(
+        "-p", "--predictions", type=Path, action="append", required=True, metavar="FOLDER",
+        help="folder of predicted label maps; give it twice to compare two methods",
+    )  # fmt: skip
+    parser.add_argument("-l", "--labels", type=Path, required=True, metavar="FOLDER", help="folder of true label maps")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="REPORT", help="folder for the report")
+    parser.add_argument(
+        "--regions", nargs="+", metavar="NAME=VALUES",
+        help="structures to score, such as WT=1,2,4 TC=1,4 ET=4, or a known set: brats, brats2023, msd-brain, hecktor",
+    )  # fmt: skip
+    parser.add_argument("--images", type=Path, metavar="FOLDER", help="scans to show behind the masks")
+    parser.add_argument("--names", nargs="+", metavar="NAME", help="names of the methods, one per -p")
+    parser.add_argument("--tolerance", type=float, default=2.0, metavar="MM", help="of NSD, in mm (default 2)")
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="cases scored at the same time (default 1)")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    raise VeloxSegError("`veloxseg evaluate` is not there yet")
+    from veloxseg.console import progress, say, warn
+    from veloxseg.evaluate import evaluate_folder, write_report
+    from veloxseg.evaluate.regions import parse_regions
+    from veloxseg.evaluate.sections import warning_lines
+    from veloxseg.evaluate.terminal import print_policy, print_tables
+    from veloxseg.files import writable_folder
+
+    writable_folder(arguments.output)
+    evaluation = evaluate_folder(
+        arguments.predictions,
+        arguments.labels,
+        regions=parse_regions(arguments.regions) if arguments.regions else None,
+        names=arguments.names,
+        tolerance_mm=arguments.tolerance,
+        threads=arguments.threads,
+        progress=lambda cases, total: progress(cases, "scoring", total),
+    )
+    for line in warning_lines(evaluation):
+        warn(line)
+    print_tables(evaluation)
+    print_policy(evaluation)
+    say(f"report: {write_report(evaluation, arguments.output, arguments.images)}")

@@ -1,0 +1,202 @@
+"""Plots of a report: Dice by lesion volume (the paper's box plots), volume agreement, Dice case by case.
+
+Colours are Okabe and Ito's, which the colour-blind tell apart; methods differ in their marker too.
+"""
+
+import io
+import math
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from veloxseg.evaluate.evaluation import Evaluation
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["BINS_ML", "bin_names", "case_dice", "dice_by_volume", "volume_agreement"]
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+BINS_ML = (0.0, 0.5, 1.0, 5.0, 20.0, 100.0, math.inf)  # fixed, so that reports can be compared
+INK, GRID = "#333333", "#dddddd"
+
+
+def bin_names() -> list[str]:
+    """The ranges of lesion volume in millilitres, as they stand under the boxes."""
+    pairs = zip(BINS_ML[:-1], BINS_ML[1:], strict=True)
+    return [f"<{b:g}" if a == 0 else f"≥{a:g}" if math.isinf(b) else f"{a:g}–{b:g}" for a, b in pairs]
+
+
+def dice_by_volume(evaluation: Evaluation, structure: str) -> bytes | None:
+    """Box plots of the Dice of single lesions over their volume; None without a lesion."""
+    lesions = {
+        method: [lesion for row in evaluation.select(method, structure) for lesion in row.detection.lesions]
+        for method in evaluation.methods
+    }
+    volumes = np.array([lesion.volume_ml for lesion in lesions[evaluation.methods[0]]])
+    if not len(volumes):
+        return None
+    place = np.digitize(volumes, BINS_ML) - 1
+    shown = range(int(place.min()), int(place.max()) + 1)
+    figure, axes = _figure(max(4.2, 1.1 * len(shown) + 1.4), 3.4)
+    width = 0.75 / len(evaluation.methods)
+    for number, method in enumerate(evaluation.methods):
+        dices = np.array([lesion.dice for lesion in lesions[method]])
+        for position, index in enumerate(shown):
+            centre = position + (number - (len(evaluation.methods) - 1) / 2) * width
+            _box(axes, dices[place == index], centre, width, number)
+    names = bin_names()
+    axes.set_xticks(range(len(shown)), [f"{names[i]}\n{np.count_nonzero(place == i)} lesions" for i in shown])
+    axes.set_xlim(-0.6, len(shown) - 0.4)
+    axes.set(ylim=(-0.03, 1.03), ylabel="Dice of the lesion", xlabel="labelled lesion volume in mL")
+    _legend(axes, evaluation.methods)
+    return _png(figure)
+
+
+def volume_agreement(evaluation: Evaluation, structure: str) -> bytes | None:
+    """Predicted against labelled volume, and their difference over their mean (Bland and Altman)."""
+    figure, scatter, bland = _figure_of_two(8.4, 3.6)
+    largest = 0.0
+    for number, method in enumerate(evaluation.methods):
+        scores = [row.scores for row in evaluation.select(method, structure)]
+        scores = [s for s in scores if s.outcome not in ("correctly empty", "no prediction")]
+        if not scores:
+            continue
+        labelled = np.array([s.label_volume_ml for s in scores])
+        predicted = np.array([s.volume_ml for s in scores])
+        largest = max(largest, labelled.max(), predicted.max())
+        style: dict[str, Any] = {
+            "c": COLOURS[number % 6],
+            "marker": MARKERS[number % 6],
+            "s": 22,
+            "alpha": 0.75,
+            "lw": 0,
+        }
+        scatter.scatter(labelled, predicted, **style)
+        difference = predicted - labelled
+        bland.scatter((predicted + labelled) / 2, difference, **style)
+        bland.axhline(difference.mean(), color=COLOURS[number % 6], lw=1.2)
+        if len(difference) > 1:
+            for side in (-1.96, 1.96):
+                limit = difference.mean() + side * difference.std(ddof=1)
+                bland.axhline(limit, color=COLOURS[number % 6], lw=1, ls="--")
+    if largest == 0:
+        return None
+    scatter.plot([0, largest * 1.05], [0, largest * 1.05], color=INK, lw=0.8, zorder=0)
+    scatter.set(xlabel="labelled volume in mL", ylabel="predicted volume in mL")
+    bland.axhline(0, color=INK, lw=0.8, zorder=0)
+    bland.set(xlabel="mean of both volumes in mL", ylabel="predicted − labelled in mL")
+    bland.set_title("line: mean; dashed: ±1.96 standard deviations", fontsize=8, color=INK, loc="left")
+    _legend(scatter, evaluation.methods)
+    return _png(figure)
+
+
+def case_dice(evaluation: Evaluation) -> bytes:
+    """Every case as a dot, for each structure; the bar is the mean with its 95 % interval."""
+    methods, structures = evaluation.methods, list(evaluation.structures)
+    figure, axes = _figure(max(4.2, (0.5 + 0.35 * len(methods)) * len(structures) + 2.4), 3.4)
+    random = np.random.default_rng(evaluation.seed)
+    width = 0.8 / len(methods)
+    for number, method in enumerate(methods):
+        for position, structure in enumerate(structures):
+            values = np.array(evaluation.values(method, structure, "dice"))
+            values = values[~np.isnan(values)]
+            centre = position + (number - (len(methods) - 1) / 2) * width
+            spread = centre + random.uniform(-0.25, 0.25, len(values)) * width
+            axes.scatter(
+                spread, values, c=COLOURS[number % 6], marker=MARKERS[number % 6], s=20, alpha=0.6, lw=0
+            )
+            summary = evaluation.summary(method, structure, "dice")
+            if summary.count:
+                axes.hlines(summary.mean, centre - 0.4 * width, centre + 0.4 * width, color=INK, lw=2)
+            if summary.count > 1:
+                axes.vlines(centre, summary.low, summary.high, color=INK, lw=1)
+    long = sum(map(len, structures)) > 14 * len(structures) or len(structures) > 6
+    turn: dict[str, Any] = {"rotation": 40, "ha": "right"} if long else {}
+    axes.set_xticks(range(len(structures)), structures, parse_math=False, **turn)
+    axes.set_xlim(-0.6, len(structures) - 0.4)
+    axes.set(ylim=(-0.03, 1.03), ylabel="Dice per case")
+    _legend(axes, methods)
+    return _png(figure)
+
+
+def _box(axes: "Axes", values: Any, centre: float, width: float, number: int) -> None:
+    if not len(values):
+        return
+    colour = COLOURS[number % 6]
+    axes.boxplot(
+        [values],
+        positions=[centre],
+        widths=width * 0.8,
+        patch_artist=True,
+        showfliers=False,
+        manage_ticks=False,
+        boxprops={"facecolor": colour + "40", "edgecolor": colour},
+        medianprops={"color": INK, "lw": 1.6},
+        whiskerprops={"color": colour},
+        capprops={"color": colour},
+    )
+    spread = centre + np.random.default_rng(0).uniform(-0.2, 0.2, len(values)) * width
+    axes.scatter(spread, values, c=colour, marker=MARKERS[number % 6], s=9, alpha=0.5, lw=0)
+
+
+def _legend(axes: "Axes", methods: Sequence[str]) -> None:
+    if len(methods) < 2:
+        return
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], color=COLOURS[n % 6], marker=MARKERS[n % 6], lw=0, label=str(n))
+        for n in range(len(methods))
+    ]
+    legend = axes.legend(
+        handles=handles, frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1), ncols=3
+    )
+    for text, name in zip(
+        legend.get_texts(), methods, strict=True
+    ):  # set here, so that "$" and "_" are just letters
+        text.set_parse_math(False)
+        text.set_text(name)
+
+
+def _figure(width: float, height: float) -> tuple["Figure", "Axes"]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.add_subplot()
+    _style(axes)
+    return figure, axes
+
+
+def _figure_of_two(width: float, height: float) -> tuple["Figure", "Axes", "Axes"]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    _style(left)
+    _style(right)
+    return figure, left, right
+
+
+def _style(axes: "Axes") -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(INK)
+    axes.tick_params(colors=INK, labelsize=8)
+    axes.xaxis.label.set(color=INK, fontsize=9)
+    axes.yaxis.label.set(color=INK, fontsize=9)
+    axes.grid(axis="y", color=GRID, lw=0.6)
+    axes.set_axisbelow(True)
+
+
+def _png(figure: "Figure") -> bytes:
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", message="Glyph .* missing"
+        )  # a name in a script that the font lacks
+        figure.savefig(buffer, format="png", dpi=160, metadata={"Software": None})
+    return buffer.getvalue()

@@ -1,0 +1,169 @@
+"""The report: one HTML file that needs no network, beside the same figures as JSON and CSV.
+
+The page holds its own style, script and pictures. A content security policy in it forbids everything else, and
+every name from outside is escaped (`markup.py`), so a report can be mailed and opened without a second thought.
+"""
+
+import base64
+import hashlib
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from pathlib import Path
+
+from veloxseg.console import warn
+from veloxseg.errors import ImageError
+from veloxseg.evaluate import plots, sections
+from veloxseg.evaluate.evaluation import Evaluation
+from veloxseg.evaluate.images import find_images
+from veloxseg.evaluate.markup import Html, data_uri, element, join
+from veloxseg.evaluate.pictures import COLOURS, Array, draw_case, shown_images
+from veloxseg.evaluate.tables import write_tables
+from veloxseg.files import atomic_path, writable_folder
+from veloxseg.io import Geometry, read, read_label
+
+__all__ = ["NAME", "write_report"]
+
+NAME = "report.html"
+NOTICE = "Research use only, not a medical device"
+MOST_PLOTTED = 6  # structures with plots of their own; beyond, the page would be all plots
+
+
+def write_report(evaluation: Evaluation, folder: str | Path, images: str | Path | None = None) -> Path:
+    """Writes report.html, metrics.json, metrics.csv and per-lesion.csv; `images` are drawn behind the masks."""
+    folder = writable_folder(folder)
+    page = _page(evaluation, Path(images) if images is not None else None)
+    write_tables(evaluation, folder)
+    with atomic_path(folder / NAME) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+    return folder / NAME
+
+
+def chosen_cases(evaluation: Evaluation) -> dict[str, str]:
+    """Worst, median and best case by mean Dice of the first method, among those that it predicted."""
+    method = evaluation.methods[0]
+    dices = evaluation.case_dice(method)
+    ranked = sorted((dice, case) for case, dice in dices.items() if case in evaluation.prediction_files[method])
+    chosen: dict[str, str] = {}
+    for name, index in (("Worst", 0), ("Best", len(ranked) - 1), ("Median", (len(ranked) - 1) // 2)):
+        if ranked and ranked[index][1] not in chosen:
+            chosen[ranked[index][1]] = name
+    order = ("Worst", "Median", "Best")
+    return dict(sorted(chosen.items(), key=lambda item: order.index(item[1])))
+
+
+def _page(evaluation: Evaluation, images: Path | None) -> str:
+    source = resources.files("veloxseg.evaluate")
+    style, script = (source.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    rules = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{allowed}'"
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=rules),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("title", f"Segmentation report: {', '.join(evaluation.methods)}"),
+        element("style", Html(style)),
+    )
+    main = element("main", *_sections(evaluation, images))
+    foot = element("footer", f"{NOTICE}. Made by veloxseg {evaluation.provenance['veloxseg']}.")
+    body = element("body", _header(evaluation), main, foot, element("script", Html(script)))
+    return "<!DOCTYPE html>\n" + element("html", head, body, lang="en") + "\n"
+
+
+def _header(evaluation: Evaluation) -> Html:
+    count, structures = len(evaluation.cases), len(evaluation.structures)
+    facts = f"{count} case{'s'[: count != 1]} · {structures} structure{'s'[: structures != 1]} · {evaluation.provenance['created'][:10]}"
+    return element(
+        "header",
+        element("h1", "Segmentation report"),
+        element("p", f"{' against '.join(evaluation.methods)} · {facts}", class_="soft"),
+        element("span", NOTICE, class_="notice"),
+    )
+
+
+def _sections(evaluation: Evaluation, images: Path | None) -> Iterator[Html]:
+    if lines := sections.warning_lines(evaluation):
+        yield element("section", element("ul", *(element("li", line) for line in lines)), class_="warnings")
+    note = "Mean, 95 % interval, median and the number of cases they rest on; how empty and missed structures count is stated below."
+    yield _section("Summary", sections.cards(evaluation), sections.summary_table(evaluation), element("p", element("small", note)))
+    if len(evaluation.methods) > 1:
+        yield _section("Which method is better?", sections.comparison_table(evaluation))
+    yield _section("Pictures", *_pictures(evaluation, images))
+    yield _section("Plots", element("div", *_plots(evaluation), class_="plots"))
+    yield _section("Lesion by lesion", sections.lesion_table(evaluation))
+    search = element("input", class_="filter", type="search", placeholder="Find a case …", aria_label="Find a case", data_table="cases")
+    cases = element("div", sections.case_table(evaluation), class_="tall")
+    yield _section("Case by case", search, cases, element("p", element("small", "Click a column to sort.")))
+    yield _section("How this was scored", sections.policy(evaluation))
+    yield _section("Settings and provenance", sections.provenance(evaluation))
+
+
+def _section(title: str, *content: Html) -> Html:
+    return element("section", element("h2", title), *content)
+
+
+def _plots(evaluation: Evaluation) -> Iterator[Html]:
+    yield _plot(plots.case_dice(evaluation), "Dice of every case; bar and line: mean and its 95 % interval.")
+    for structure in list(evaluation.structures)[:MOST_PLOTTED]:
+        if png := plots.dice_by_volume(evaluation, structure):
+            yield _plot(png, f"{structure}: Dice of single lesions by their labelled volume.")
+        if png := plots.volume_agreement(evaluation, structure):
+            yield _plot(png, f"{structure}: agreement of volumes; right, Bland–Altman.")
+
+
+def _plot(png: bytes, caption: str) -> Html:
+    image = element("img", src=data_uri(png), alt=caption)
+    return element("figure", image, element("figcaption", caption), class_="plot")
+
+
+def _pictures(evaluation: Evaluation, images: Path | None) -> Iterator[Html]:
+    swatch = (
+        element("li", element("i", style=f"background:rgb{colour}"), name)
+        for name, colour in COLOURS.items()
+        if name != "wrong structure" or len(evaluation.structures) > 1
+    )
+    yield element("ul", *swatch, class_="key")
+    found = find_images(images) if images is not None else {}
+    for case, rank in chosen_cases(evaluation).items():
+        yield element("h3", f"{rank}: {case}")
+        yield from _case_pictures(evaluation, case, found.get(case, {}))
+    view = "Seen from the front or from the feet: the patient's right is on the left. Slices through the largest labelled lesion."
+    yield element("p", element("small", view))
+
+
+def _case_pictures(evaluation: Evaluation, case: str, files: Mapping[str, Path]) -> Iterator[Html]:
+    label = read_label(evaluation.label_files[case])
+    images = _load(files, label.geometry)
+    values = {value for members in evaluation.structures.values() for value in members}
+    for method in evaluation.methods:
+        path = evaluation.prediction_files[method].get(case)
+        if path is None:
+            yield element("p", f"{method}: no prediction", class_="bad")
+            continue
+        dice = evaluation.case_dice(method).get(case)
+        yield element("p", f"{method}: Dice {sections.number(dice, 3)}" if dice is not None else method, class_="soft")
+        drawn = draw_case(read_label(path).array, label.array, label.geometry, images, values)
+        yield element("div", *(_figure(picture.png, picture.title, case) for picture in drawn), class_="row")
+
+
+def _figure(png: bytes, title: str, case: str) -> Html:
+    image = element("img", src=data_uri(png), alt=f"{case}: {title}", loading="lazy")
+    return element("figure", image, element("figcaption", title[0].upper() + title[1:]))
+
+
+def _load(files: Mapping[str, Path], geometry: Geometry) -> dict[str, Array]:
+    """The images on the label's grid; one that cannot be read is said and left out, for figures matter more."""
+    from veloxseg.prepare.resample import resample_image
+
+    images: dict[str, Array] = {}
+    for name in shown_images(files):
+        try:
+            volume = read(files[name])
+        except ImageError as error:
+            warn(f"not shown: {error}")
+            continue
+        if volume.geometry.same_grid(geometry):
+            images[name] = volume.array
+        else:
+            images[name] = resample_image(volume, geometry, "linear", float(volume.array.min()))
+    return images

@@ -1,0 +1,103 @@
+"""How a patient is shown: turned as radiologists look, in true proportions, with grey levels that suit the image."""
+
+import io
+import math
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from veloxseg.io import Geometry
+
+__all__ = ["View", "grey_level", "png", "to_radiological"]
+
+HEIGHT, WIDEST = 400, 640  # pixels
+CT_WINDOW = (-160.0, 240.0)  # Hounsfield units, soft tissue
+FILL = 0.35  # how much of the colour covers the image inside a contour
+
+Array = npt.NDArray[Any]
+Grey = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """An array whose axes run from the patient's right to left, anterior to posterior, superior to inferior."""
+
+    array: Array
+    spacing: tuple[float, float, float]
+
+
+def to_radiological(array: Array, geometry: Geometry) -> View:
+    """Reorders and flips axes without interpolation; an oblique scan is shown along its own axes."""
+    cosines = np.abs(geometry.direction)
+    axes = max(permutations(range(3)), key=lambda order: sum(cosines[world, axis] for world, axis in enumerate(order)))
+    # world axes point to the right, anterior, superior: the picture's run the other way
+    flips = tuple(slice(None, None, -1 if geometry.affine[world, axis] > 0 else 1) for world, axis in enumerate(axes))
+    x, y, z = (geometry.spacing[axis] for axis in axes)
+    return View(array=np.transpose(array, axes)[flips], spacing=(x, y, z))
+
+
+def grey_level(image: Array, modality: str) -> Grey:
+    """0 to 255: a soft-tissue window for CT; from 0 to nearly the hottest for PET; 1st to 99.5th percentile else."""
+    if modality == "ct":
+        low, high = CT_WINDOW
+    else:
+        sample = image.ravel()[:: max(1, image.size // 200_000)]  # enough for a percentile
+        sample = sample[sample != sample.min()]
+        low, high = np.percentile(sample, (1, 99.5)) if len(sample) else (0.0, 1.0)
+        if modality == "pet":
+            low = 0.0
+    scaled = (np.asarray(image, dtype=np.float32) - low) * (255 / max(high - low, 1e-6))
+    return np.clip(scaled, 0, 255).astype(np.uint8)
+
+
+def png(
+    grey: Grey, code: Grey, spacing: tuple[float, float], letters: str, colours: tuple[tuple[int, int, int], ...]
+) -> bytes:
+    """A slice (columns, rows) with coloured regions, letters left, right, top and bottom, and a scale bar."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    columns, rows = grey.shape
+    width_mm, height_mm = columns * spacing[0], rows * spacing[1]
+    scale = min(HEIGHT / height_mm, WIDEST / width_mm)  # pixels per millimetre
+    size = max(1, round(width_mm * scale)), max(1, round(height_mm * scale))
+    image = np.asarray(Image.fromarray(np.ascontiguousarray(grey.T)).resize(size, Image.Resampling.BICUBIC))
+    regions = np.asarray(Image.fromarray(np.ascontiguousarray(code.T)).resize(size, Image.Resampling.NEAREST))
+    picture = np.repeat(image[:, :, None], 3, axis=2).astype(np.float32)
+    border = _borders(regions)
+    for number, colour in enumerate(colours, start=1):
+        inside = regions == number
+        picture[inside] += (np.float32(colour) - picture[inside]) * FILL
+        picture[inside & border] = colour
+    drawn = Image.fromarray(picture.astype(np.uint8))
+    _annotate(ImageDraw.Draw(drawn), ImageFont.load_default(15), size, letters, scale)
+    buffer = io.BytesIO()
+    drawn.save(buffer, format="PNG", optimize=True)
+    return buffer.getvalue()
+
+
+def _borders(regions: Grey) -> npt.NDArray[np.bool_]:
+    """Pixels whose neighbour, up to two steps away, belongs to another region."""
+    border = np.zeros(regions.shape, dtype=bool)
+    for axis in (0, 1):
+        for step in (-1, 1):
+            border |= np.roll(regions, step, axis=axis) != regions
+    return border
+
+
+def _annotate(draw: Any, font: Any, size: tuple[int, int], letters: str, scale: float) -> None:
+    width, height = size
+    places = ((4, height / 2, "lm"), (width - 4, height / 2, "rm"), (width / 2, 3, "mt"), (width / 2, height - 3, "mb"))
+    style = {"font": font, "fill": "white", "stroke_width": 2, "stroke_fill": "black"}
+    for letter, (x, y, anchor) in zip(letters, places, strict=True):
+        draw.text((x, y), letter, anchor=anchor, **style)
+    length_mm = max((mm for mm in (5, 10, 20, 50, 100, 200) if mm * scale <= 0.35 * width), default=None)
+    if length_mm is None or height < 120:
+        return
+    right, bottom = width - 8, height - 8
+    left = right - math.floor(length_mm * scale)
+    draw.line((left - 1, bottom, right + 1, bottom), fill="black", width=5)
+    draw.line((left, bottom, right, bottom), fill="white", width=3)
+    draw.text((right, bottom - 5), f"{length_mm / 10:g} cm", anchor="rb", **style)
