@@ -24,6 +24,7 @@ __all__ = [
     "check_shape",
     "grid_difference",
     "label_array",
+    "pick_volume",
     "shown",
 ]
 
@@ -132,6 +133,18 @@ def label_array(array: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], list[str]]:
         raise ImageError(f"label value {high:g} is above 65535; is this an image instead of a label map?")
     labels = array.astype(np.uint8 if high < 256 else np.uint16)
     return labels, ["the label map is empty: every voxel is background"] if high == 0 else []
+
+
+def pick_volume(volumes: int, volume: int | None) -> int:
+    """The index of the volume to read; a 4-D file needs a choice."""
+    if volume is None and volumes > 1:
+        raise ImageError(
+            f"4-D, with {volumes} volumes, expected 3-D; pick one with --volume N "
+            f"(volume=N in Python), N from 0 to {volumes - 1}"
+        )
+    if not 0 <= (volume or 0) < volumes:
+        raise ImageError(f"there is no volume {volume}; expected a number from 0 to {volumes - 1}")
+    return volume or 0
 
 
 def grid_difference(one: Geometry, other: Geometry) -> str:

@@ -1,6 +1,6 @@
 """Reading: any file or DICOM folder becomes a `Volume`.
 
-What a path is, is decided by its content: the first bytes tell NIfTI, NRRD, MetaImage and DICOM apart.
+What a path is, its first bytes tell: NRRD, MetaImage and DICOM have their marks, and the rest must be NIfTI.
 """
 
 from pathlib import Path
@@ -10,64 +10,115 @@ import numpy as np
 import numpy.typing as npt
 
 from veloxseg.errors import ImageError
-from veloxseg.io.checks import MAX_VOXELS, about, check_image_values, label_array
+from veloxseg.io.checks import MAX_VOXELS, about, check_image_values, label_array, pick_volume, shown
 from veloxseg.io.header import Header
+from veloxseg.io.metaimage import read_meta_header
 from veloxseg.io.nifti import read_nifti_header
+from veloxseg.io.nrrd import read_nrrd_header
 from veloxseg.io.volume import Volume
 from veloxseg.io.voxels import read_voxels
 
 __all__ = ["read", "read_header", "read_label"]
 
+HEADER_READERS = {"nifti": read_nifti_header, "nrrd": read_nrrd_header, "meta": read_meta_header}
+
 
 def read(
     path: str | Path, *, series: str | None = None, volume: int | None = None, max_voxels: int = MAX_VOXELS
 ) -> Volume:
-    """Reads an image as float32 in (X, Y, Z) with an affine to RAS+ millimetres; PET from DICOM is in SUV."""
+    """Reads an image as float32 in (X, Y, Z) with an affine to RAS+ millimetres; PET from DICOM is in SUV.
+
+    `series` picks one of several DICOM series (by modality, number or UID), `volume` one volume of a 4-D file.
+    """
     path = Path(path)
     with about(path):
-        header = file_header(path, max_voxels)
-        stored, warnings = read_voxels(header, pick_volume(header, volume))
+        if (kind := file_kind(path)) == "dicom":
+            from veloxseg.io.dicom import read_dicom
+
+            return read_dicom(path, series, volume, max_voxels)
+        header = HEADER_READERS[kind](path, max_voxels)
+        stored, warnings = read_voxels(header, pick_volume(header.volumes, volume))
         array = scaled_float32(stored, header)
         check_image_values(array)
     return as_volume(header, array, path, warnings)
 
 
-def read_label(path: str | Path, *, reference: Volume | None = None) -> Volume:
-    """Reads a label map in the smallest unsigned integer type that holds it."""
+def read_label(path: str | Path, *, reference: Volume | None = None, rois: tuple[str, ...] = ()) -> Volume:
+    """Reads a label map in the smallest unsigned integer type that holds it.
+
+    An RTSTRUCT needs the `reference` image that it was drawn on; the regions named in `rois` become labels
+    1, 2, … in this order (a sole region needs no name). A DICOM SEG is placed on the grid of `reference`, where
+    one is given.
+    """
     path = Path(path)
     with about(path):
-        header = file_header(path, MAX_VOXELS)
-        stored, warnings = read_voxels(header, pick_volume(header, None))
-        assert header.stored is not None
-        plain = (header.stored.slope, header.stored.intercept) == (1.0, 0.0)
-        array, more = label_array(stored if plain else scaled_float32(stored, header))
+        if (kind := file_kind(path)) == "dicom":
+            return read_dicom_label(path, reference, rois)
+        header = HEADER_READERS[kind](path, MAX_VOXELS)
+        stored, warnings = read_voxels(header, pick_volume(header.volumes, None))
+        array, more = label_array(scaled(stored, header))
     return as_volume(header, array, path, warnings + more)
 
 
-def read_header(path: str | Path, *, max_voxels: int = MAX_VOXELS) -> Header:
+def read_dicom_label(path: Path, reference: Volume | None, rois: tuple[str, ...]) -> Volume:
+    """A DICOM SEG or RTSTRUCT: the file, or the only one in a folder."""
+    from veloxseg.io.dicom import is_dicom, parsing
+    from veloxseg.io.dicompixels import open_dicom
+    from veloxseg.io.dicomseg import read_dicom_seg
+    from veloxseg.io.rtstruct import read_rtstruct
+
+    files = [p for p in path.iterdir() if p.is_file() and is_dicom(p)] if path.is_dir() else [path]
+    if len(files) != 1:
+        raise ImageError(
+            f"{len(files)} DICOM files, expected one RTSTRUCT or DICOM SEG; give the file itself"
+        )
+    with parsing():
+        dataset = open_dicom(files[0], ["Modality"])
+        kind = str(dataset.get("Modality"))
+        if kind == "SEG":
+            return read_dicom_seg(files[0], reference)
+        if kind == "RTSTRUCT":
+            return read_rtstruct(open_dicom(files[0]), reference, rois)
+    raise ImageError(f"DICOM of modality {shown(kind, 16)}, expected SEG or RTSTRUCT as a label map")
+
+
+def read_header(path: str | Path, *, series: str | None = None, max_voxels: int = MAX_VOXELS) -> Header:
     """The grid and how it is stored, checked, without reading voxels."""
     path = Path(path)
     with about(path):
-        return file_header(path, max_voxels)
+        if (kind := file_kind(path)) == "dicom":
+            from veloxseg.io.dicom import read_dicom_header
+
+            return read_dicom_header(path, series, max_voxels)
+        return HEADER_READERS[kind](path, max_voxels)
 
 
-def file_header(path: Path, max_voxels: int) -> Header:
+def file_kind(path: Path) -> str:
+    """nifti, nrrd, meta or dicom; a folder is DICOM."""
     if not path.exists():
         raise ImageError("does not exist; check the path")
-    if path.is_file() and path.stat().st_size == 0:
+    if path.is_dir():
+        return "dicom"
+    if not path.is_file():
+        raise ImageError("is neither a file nor a folder; check the path")
+    with open(path, "rb") as file:
+        start = file.read(512)
+    if not start:
         raise ImageError("is empty (0 bytes); copy or download it again")
-    return read_nifti_header(path, max_voxels)
+    if start.startswith(b"NRRD000"):
+        return "nrrd"
+    if start[128:132] == b"DICM" or path.suffix.lower() == ".dcm":
+        return "dicom"
+    if start.lstrip().startswith((b"ObjectType", b"NDims")) or path.suffix.lower() in (".mha", ".mhd"):
+        return "meta"
+    return "nifti"
 
 
-def pick_volume(header: Header, volume: int | None) -> int:
-    if volume is None and header.volumes > 1:
-        raise ImageError(
-            f"4-D, with {header.volumes} volumes, expected 3-D; pick one with --volume N "
-            f"(volume=N in Python), N from 0 to {header.volumes - 1}"
-        )
-    if not 0 <= (volume or 0) < header.volumes:
-        raise ImageError(f"there is no volume {volume}; expected a number from 0 to {header.volumes - 1}")
-    return volume or 0
+def scaled(stored: npt.NDArray[Any], header: Header) -> npt.NDArray[Any]:
+    """The numbers that the file means: as stored, or float32 where it has a slope or an intercept."""
+    assert header.stored is not None
+    slope, intercept = header.stored.slope, header.stored.intercept
+    return stored if (slope, intercept) == (1.0, 0.0) else scaled_float32(stored, header)
 
 
 def scaled_float32(stored: npt.NDArray[Any], header: Header) -> npt.NDArray[np.float32]:

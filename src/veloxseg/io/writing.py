@@ -1,13 +1,15 @@
 """Writing: a `Volume` becomes a file of the type that the name asks for, on the grid it has."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from veloxseg.errors import OutputError
 from veloxseg.io.checks import shown
+from veloxseg.io.itk import write_itk
 from veloxseg.io.nifti import write_nifti
 from veloxseg.io.volume import Volume
 
-__all__ = ["output_suffix", "write"]
+__all__ = ["output_suffix", "write", "write_dicom_seg"]
 
 
 def write(volume: Volume, path: str | Path) -> None:
@@ -15,8 +17,24 @@ def write(volume: Volume, path: str | Path) -> None:
     path = Path(path)
     if path.name.lower().endswith((".nii", ".nii.gz")):
         write_nifti(volume, path)
+    elif path.name.lower().endswith((".nrrd", ".mha")):
+        write_itk(volume, path)
     else:
         raise OutputError(f"cannot write {shown(path)}: unknown type, expected .nii.gz, .nii, .nrrd or .mha")
+
+
+def write_dicom_seg(
+    labels: Volume,
+    source_folder: str | Path,
+    path: str | Path,
+    label_names: Mapping[int, str],
+    *,
+    series: str | None = None,
+) -> None:
+    """Writes labels that lie on the grid of a DICOM series as a DICOM SEG; see `dicomseg.py`."""
+    from veloxseg.io.dicomseg import write_segmentation
+
+    write_segmentation(labels, Path(source_folder), Path(path), label_names, series)
 
 
 def output_suffix(volume: Volume) -> str:

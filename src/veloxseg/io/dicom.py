@@ -1,0 +1,190 @@
+"""DICOM image series: a folder (or one enhanced file) becomes a `Volume`.
+
+CT in Hounsfield units, MR as stored, PET in SUV by body weight. A folder may hold several series; then
+`series` picks one, by its modality, number or UID. Messages name series by modality, number and size only:
+nothing of the patient leaves the file.
+"""
+
+import contextlib
+import warnings as python_warnings
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from veloxseg.errors import ImageError, VeloxSegError
+from veloxseg.io.checks import check_image_values, pick_volume, shown
+from veloxseg.io.dicomframes import Stack, frames_of, stack_frames
+from veloxseg.io.dicompixels import open_dicom, read_pixels
+from veloxseg.io.header import Header
+from veloxseg.io.suv import PET_TAGS, suv_factor
+from veloxseg.io.volume import Volume
+
+__all__ = ["Series", "find_series", "is_dicom", "parsing", "read_dicom", "read_dicom_header"]
+
+NOT_IMAGES = {
+    "SEG",
+    "RTSTRUCT",
+    "RTDOSE",
+    "RTPLAN",
+    "RTRECORD",
+    "SR",
+    "PR",
+    "KO",
+    "REG",
+    "FID",
+    "RWV",
+    "DOC",
+    "ECG",
+}
+TAGS = (
+    "SOPClassUID",
+    "SOPInstanceUID",
+    "Modality",
+    "SeriesInstanceUID",
+    "SeriesNumber",
+    "InstanceNumber",
+    "Rows",
+    "Columns",
+    "BitsAllocated",
+    "NumberOfFrames",
+    "SamplesPerPixel",
+    "PhotometricInterpretation",
+    "ImagePositionPatient",
+    "ImageOrientationPatient",
+    "PixelSpacing",
+    "RescaleSlope",
+    "RescaleIntercept",
+    "SharedFunctionalGroupsSequence",
+    "PerFrameFunctionalGroupsSequence",
+    *PET_TAGS,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """The parsed files of one series, without pixels."""
+
+    uid: str
+    number: str
+    modality: str
+    files: tuple[Path, ...]
+    datasets: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return f"{shown(self.modality, 16)} number {shown(self.number, 16) or '?'} ({len(self.files)} files)"
+
+
+@contextlib.contextmanager
+def parsing() -> Iterator[None]:
+    """Quietens pydicom, and makes one error of the many kinds that it raises on damaged files."""
+    with python_warnings.catch_warnings():
+        python_warnings.simplefilter("ignore")
+        try:
+            yield
+        except (VeloxSegError, OSError, MemoryError):
+            raise
+        except Exception as error:
+            raise ImageError(
+                f"damaged DICOM ({type(error).__name__}: {shown(error, 80)}); export it again"
+            ) from error
+
+
+def is_dicom(path: Path) -> bool:
+    """Whether a file starts as DICOM does: with the preamble, or straight with a group 2 or 8 element."""
+    with open(path, "rb") as file:
+        start = file.read(132)
+    return start[128:] == b"DICM" or start[:3] in (b"\x08\0\x05", b"\x08\0\x00", b"\x08\0\x08", b"\x02\0\0")
+
+
+def find_series(path: Path) -> list[Series]:
+    """The image series of a folder (of its subfolders, where it has no files itself), or of one file."""
+    if path.is_dir():
+        files = sorted(p for p in path.iterdir() if p.is_file() and p.name.upper() != "DICOMDIR")
+        files = files or sorted(p for p in path.rglob("*") if p.is_file() and p.name.upper() != "DICOMDIR")
+        files = [p for p in files if is_dicom(p)]
+    else:
+        files = [path]
+    found: dict[str, list[tuple[Path, Any]]] = defaultdict(list)
+    for file in files:
+        dataset = open_dicom(file, TAGS)
+        if "Rows" in dataset and str(dataset.get("Modality")) not in NOT_IMAGES:
+            found[str(dataset.get("SeriesInstanceUID") or "")].append((file, dataset))
+    return [
+        Series(
+            uid=uid,
+            number=str(members[0][1].get("SeriesNumber") or ""),
+            modality=str(members[0][1].get("Modality") or ""),
+            files=tuple(file for file, _ in members),
+            datasets=tuple(dataset for _, dataset in members),
+        )
+        for uid, members in found.items()
+    ]
+
+
+def pick_series(path: Path, wanted: str | None) -> Series:
+    every = find_series(path)
+    if not every:
+        raise ImageError(
+            "no DICOM images here; expected a folder with the files of a series, .nii.gz, .nrrd or .mha"
+        )
+    chosen = [
+        s for s in every if wanted is None or wanted.upper() in (s.uid.upper(), s.number, s.modality.upper())
+    ]
+    if len(chosen) == 1:
+        return chosen[0]
+    listed = ", ".join(map(str, every[:8])) + (", …" if len(every) > 8 else "")
+    found = (
+        f"{len(every)} series in one folder"
+        if wanted is None
+        else f"{len(chosen)} series match {shown(wanted)!r}"
+    )
+    raise ImageError(
+        f"{found}: {listed}; pick one with --series (series=… in Python), by modality, number or UID"
+    )
+
+
+def stack_of(path: Path, series: Series, max_voxels: int) -> Stack:
+    frames = [
+        frame
+        for file, dataset in zip(series.files, series.datasets, strict=True)
+        for frame in frames_of(dataset, file)
+    ]
+    if len(frames) == 1 and path.is_file():
+        raise ImageError("one slice of a DICOM series, expected a volume; give the folder of the series")
+    return stack_frames(frames, max_voxels)
+
+
+def read_dicom_header(path: Path, series: str | None, max_voxels: int) -> Header:
+    """The grid of a series, after all checks that need no pixels."""
+    with parsing():
+        picked = pick_series(path, series)
+        stack = stack_of(path, picked, max_voxels)
+        first = picked.datasets[0]
+        return Header(
+            shape=stack.geometry.shape,
+            affine=stack.geometry.affine,
+            dtype=np.dtype(f"i{max(1, int(first.get('BitsAllocated') or 16) // 8)}"),
+            file_type="dicom",
+            volumes=len(stack.volumes),
+            keep={"modality": picked.modality, "series": picked.uid},
+        )
+
+
+def read_dicom(path: Path, series: str | None, volume: int | None, max_voxels: int) -> Volume:
+    """Reads a series as float32: Hounsfield units, SUV, or what the MR scanner stored."""
+    with parsing():
+        picked = pick_series(path, series)
+        stack = stack_of(path, picked, max_voxels)
+        frames = stack.volumes[pick_volume(len(stack.volumes), volume)]
+        array = read_pixels(frames)
+        keep: dict[str, Any] = {"modality": picked.modality, "series": picked.uid}
+        if picked.modality == "PT":
+            factor = suv_factor(picked.datasets)
+            array *= np.float32(factor)
+            keep["suv_factor"] = factor
+    check_image_values(array)
+    return Volume(array=array, geometry=stack.geometry, source=path, file_type="dicom", header=keep)

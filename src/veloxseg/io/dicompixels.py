@@ -1,0 +1,96 @@
+"""Pixels of DICOM frames as float32, rescaled by each frame's own slope and intercept.
+
+pydicom decodes uncompressed and RLE data; JPEG, JPEG-LS and JPEG 2000 go through SimpleITK's GDCM.
+"""
+
+import mmap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from veloxseg.errors import ImageError
+from veloxseg.io.checks import shown
+from veloxseg.io.dicomframes import Frame
+from veloxseg.io.itk import quiet_simpleitk
+
+__all__ = ["open_dicom", "read_pixels"]
+
+DEFLATED = b"1.2.840.10008.1.2.1.99"
+BY_PYDICOM = ("1.2.840.10008.1.2", "1.2.840.10008.1.2.1", "1.2.840.10008.1.2.2", "1.2.840.10008.1.2.5")
+
+
+def open_dicom(path: Path, tags: Sequence[str] | None = None) -> Any:
+    """Parses a file; with `tags`, only these, and no pixels.
+
+    Through a memory map, because a read beyond the end of a map gives what there is, while a read from a file
+    first takes as much memory as a damaged length field asks for.
+    """
+    import pydicom
+
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        if DEFLATED in mapped[:1024]:
+            raise ImageError(f"{shown(path.name)}: deflated DICOM is not supported; convert it with dcmconv")
+        if tags is None:
+            return pydicom.dcmread(mapped, force=True)
+        return pydicom.dcmread(mapped, force=True, stop_before_pixels=True, specific_tags=list(tags))
+
+
+def read_pixels(frames: Sequence[Frame]) -> npt.NDArray[np.float32]:
+    """(X, Y, Z) of frames in the order given; each file is opened once for a run of its frames."""
+    first = frames[0]
+    array = np.empty((first.columns, first.rows, len(frames)), np.float32, order="F")
+    opened: Path | None = None
+    pixels: npt.NDArray[Any] = np.empty(0)
+    for z, frame in enumerate(frames):
+        if frame.path != opened:
+            pixels, rescaled = decode(frame)
+            opened = frame.path
+        array[:, :, z] = pixels[frame.index].T
+        if not rescaled and (frame.slope, frame.intercept) != (1.0, 0.0):
+            array[:, :, z] *= np.float32(frame.slope)
+            array[:, :, z] += np.float32(frame.intercept)
+    return array
+
+
+def decode(frame: Frame) -> tuple[npt.NDArray[Any], bool]:
+    """(frame, row, column) of a whole file, and whether slope and intercept were applied already."""
+    dataset = open_dicom(frame.path)
+    if int(dataset.get("SamplesPerPixel", 1)) != 1 or "PALETTE" in str(
+        dataset.get("PhotometricInterpretation")
+    ):
+        raise ImageError(
+            "RGB or palette colour voxels, expected one real number per voxel; convert to grey values"
+        )
+    if "PixelData" not in dataset:
+        raise ImageError(f"{shown(frame.path.name)}: holds no pixels; export the series again")
+    syntax = (
+        str(dataset.file_meta.get("TransferSyntaxUID", BY_PYDICOM[0]))
+        if "file_meta" in dir(dataset)
+        else BY_PYDICOM[0]
+    )
+    if syntax in BY_PYDICOM:
+        pixels, rescaled = dataset.pixel_array, False
+    else:
+        pixels, rescaled = decode_by_simpleitk(frame, dataset), True
+    pixels = pixels if pixels.ndim == 3 else pixels[None]
+    if pixels.shape[1:] != (frame.rows, frame.columns) or frame.index >= len(pixels):
+        raise ImageError(
+            f"{shown(frame.path.name)}: the pixels do not fit the size in the header; export it again"
+        )
+    return pixels, rescaled
+
+
+def decode_by_simpleitk(frame: Frame, dataset: Any) -> npt.NDArray[Any]:
+    sitk = quiet_simpleitk()
+    if int(dataset.get("NumberOfFrames") or 1) > 1:
+        raise ImageError(
+            f"{shown(frame.path.name)}: compressed enhanced multi-frame DICOM "
+            f"({shown(dataset.file_meta.TransferSyntaxUID.name)}); decompress it first, for example with gdcmconv --raw"
+        )
+    reader = sitk.ImageFileReader()
+    reader.SetImageIO("GDCMImageIO")
+    reader.SetFileName(str(frame.path))
+    return np.asarray(sitk.GetArrayFromImage(reader.Execute()))

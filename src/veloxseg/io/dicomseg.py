@@ -1,0 +1,165 @@
+"""DICOM SEG: reading it as a label map, and writing a label map on the grid of a DICOM series as one (highdicom).
+
+A SEG is filed with its series, so it repeats the patient and study of the source: it is as confidential as that.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from veloxseg import __version__
+from veloxseg.errors import GeometryError, ImageError, OutputError
+from veloxseg.files import atomic_path
+from veloxseg.io.checks import MAX_VOXELS, check_affine, check_shape, grid_difference, label_array
+from veloxseg.io.dicom import parsing, pick_series, stack_of
+from veloxseg.io.dicomframes import LPS_TO_RAS
+from veloxseg.io.dicompixels import open_dicom
+from veloxseg.io.volume import Geometry, Volume
+
+__all__ = ["read_dicom_seg", "write_segmentation"]
+
+
+def read_dicom_seg(path: Path, reference: Volume | None) -> Volume:
+    """Segments as label values, on the SEG's own grid or, placed exactly, on that of `reference`."""
+    import highdicom
+
+    segmentation = highdicom.seg.Segmentation.from_dataset(open_dicom(path), copy=False)
+    grid = segmentation.get_volume_geometry(allow_missing_positions=True)
+    if grid is None:
+        raise GeometryError("the frames of the DICOM SEG do not form a regular volume; export it again")
+    check_shape(tuple(grid.spatial_shape[::-1]), MAX_VOXELS)
+    try:
+        volume = segmentation.get_volume(combine_segments=True, allow_missing_positions=True)
+    except RuntimeError as error:
+        raise ImageError(
+            "segments overlap, expected one label per voxel; export them as separate files"
+        ) from error
+    array = volume.array.transpose(2, 1, 0)  # from (slice, row, column)
+    affine = LPS_TO_RAS @ volume.affine[:, [2, 1, 0, 3]]
+    warnings = pad_missing_slices(segmentation, array, affine)
+    if (
+        np.linalg.det((LPS_TO_RAS @ affine)[:3, :3]) < 0
+    ):  # slices ascend along the normal, as in an image series
+        affine[:3, 3] += affine[:3, 2] * (array.shape[2] - 1)
+        affine[:3, 2] *= -1
+        array = array[:, :, ::-1]
+    check_affine(affine, "DICOM SEG")
+    x, y, z = array.shape
+    geometry = Geometry(shape=(x, y, z), affine=affine)
+    if reference is not None:
+        array, geometry = place_on(array, geometry, reference.geometry), reference.geometry
+    labels, more = label_array(np.asfortranarray(array))
+    names = {str(s.SegmentNumber): str(s.SegmentLabel) for s in segmentation.SegmentSequence}
+    return Volume(
+        array=labels,
+        geometry=geometry,
+        source=path,
+        file_type="dicom",
+        header={"names": names},
+        warnings=(*warnings, *more),
+    )
+
+
+def pad_missing_slices(
+    segmentation: Any, array: npt.NDArray[Any], affine: npt.NDArray[np.float64]
+) -> list[str]:
+    """Slices that a label map leaves out hold its padding value, which is mostly 0 and need not be."""
+    padding = int(segmentation.get("PixelPaddingValue") or 0)
+    if not padding:
+        return []
+    present = set()
+    for group in segmentation.PerFrameFunctionalGroupsSequence:
+        position = (
+            np.array(group.PlanePositionSequence[0].ImagePositionPatient, float) * np.diag(LPS_TO_RAS)[:3]
+        )
+        present.add(int(np.rint((np.linalg.inv(affine) @ [*position, 1.0])[2])))
+    absent = sorted(set(range(array.shape[2])) - present)
+    array[:, :, absent] = padding
+    return [f"{len(absent)} slices are not stored and hold the padding value {padding}"] if absent else []
+
+
+def place_on(array: npt.NDArray[Any], own: Geometry, grid: Geometry) -> npt.NDArray[Any]:
+    """Copies a label map into a grid that it is a part of, whichever way its axes run."""
+    step = np.linalg.inv(grid.affine) @ own.affine  # from its voxels to those of the grid
+    whole = np.rint(step)
+    corner = whole[:3, 3]
+    off = np.abs(step - whole)[:3] * np.array([*(max(n - 1, 1) for n in own.shape), 1])
+    if off.max() > 0.05 or not np.array_equal(np.sort(np.abs(whole[:3, :3]), axis=None), [0] * 6 + [1] * 3):
+        raise GeometryError(
+            f"the DICOM SEG and the reference lie on different grids: {grid_difference(own, grid)}"
+        )
+    placed = np.zeros(grid.shape, array.dtype, order="F")
+    indices = np.argwhere(array)
+    moved = (indices @ whole[:3, :3].T + corner).astype(int)
+    if (moved < 0).any() or (moved >= grid.shape).any():
+        raise GeometryError(
+            "the DICOM SEG reaches outside of the reference image; give the image that it was made on"
+        )
+    placed[tuple(moved.T)] = array[tuple(indices.T)]
+    return placed
+
+
+def write_segmentation(
+    labels: Volume, source: Path, path: Path, label_names: Mapping[int, str], series: str | None
+) -> None:
+    """Writes `labels`, which lie on the grid of the DICOM series in `source`, as one binary segment per value.
+
+    Segment numbers are label values. highdicom wants them without gaps, so a value that is not used in between
+    becomes an empty segment.
+    """
+    import highdicom
+
+    last = max([*label_names, int(labels.array.max())])
+    if last < 1:
+        raise OutputError(
+            f"cannot write {path}: no label is named, and a DICOM SEG needs at least one segment"
+        )
+    with parsing():
+        picked = pick_series(source, series or labels.header.get("series"))
+        stack = stack_of(source, picked, MAX_VOXELS)
+        if difference := grid_difference(labels.geometry, stack.geometry):
+            raise GeometryError(
+                f"the labels and the DICOM series lie on different grids: {difference}; resample first"
+            )
+        files = list(dict.fromkeys(frame.path for frame in stack.volumes[0]))
+        images = [open_dicom(file) for file in files]
+        frames = np.ascontiguousarray(
+            labels.array.transpose(2, 1, 0).astype(np.uint8 if last < 256 else np.uint16)
+        )
+        segmentation = highdicom.seg.Segmentation(
+            source_images=images,
+            pixel_array=frames,
+            segmentation_type=highdicom.seg.SegmentationTypeValues.BINARY,
+            segment_descriptions=[describe(value, label_names) for value in range(1, last + 1)],
+            series_instance_uid=highdicom.UID(),
+            series_number=9001,
+            sop_instance_uid=highdicom.UID(),
+            instance_number=1,
+            manufacturer="VeloxSeg developers",
+            manufacturer_model_name="VeloxSeg",
+            software_versions=__version__,
+            device_serial_number="0",
+            content_description="Research use only",
+            omit_empty_frames=bool(labels.array.any()),
+        )
+        with atomic_path(path) as temporary:
+            segmentation.save_as(temporary)
+
+
+def describe(value: int, names: Mapping[int, str]) -> Any:
+    import highdicom
+    from pydicom.sr.codedict import codes
+
+    return highdicom.seg.SegmentDescription(
+        segment_number=value,
+        segment_label=names.get(value, f"label {value} (not used)")[:64],
+        segmented_property_category=codes.SCT.MorphologicallyAbnormalStructure,
+        segmented_property_type=codes.SCT.Lesion,
+        algorithm_type=highdicom.seg.SegmentAlgorithmTypeValues.AUTOMATIC,
+        algorithm_identification=highdicom.AlgorithmIdentificationSequence(
+            name="VeloxSeg", version=__version__, family=codes.DCM.ArtificialIntelligence
+        ),
+    )
