@@ -19,11 +19,25 @@ from veloxseg.io.itk import quiet_simpleitk
 __all__ = ["open_dicom", "read_pixels"]
 
 DEFLATED = b"1.2.840.10008.1.2.1.99"
+# implicit, explicit little endian, explicit big endian, RLE
 BY_PYDICOM = ("1.2.840.10008.1.2", "1.2.840.10008.1.2.1", "1.2.840.10008.1.2.2", "1.2.840.10008.1.2.5")
+
+PIXEL_TAGS = (
+    "SamplesPerPixel",
+    "PhotometricInterpretation",
+    "NumberOfFrames",
+    "Rows",
+    "Columns",
+    "BitsAllocated",
+    "BitsStored",
+    "HighBit",
+    "PixelRepresentation",
+    "PixelData",
+)
 
 
 def open_dicom(path: Path, tags: Sequence[str] | None = None) -> Any:
-    """Parses a file; with `tags`, only these, and no pixels.
+    """Parses a file; with `tags`, only these.
 
     Through a memory map, because a read beyond the end of a map gives what there is, while a read from a file
     first takes as much memory as a damaged length field asks for.
@@ -33,9 +47,9 @@ def open_dicom(path: Path, tags: Sequence[str] | None = None) -> Any:
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         if DEFLATED in mapped[:1024]:
             raise ImageError(f"{shown(path.name)}: deflated DICOM is not supported; convert it with dcmconv")
-        if tags is None:
-            return pydicom.dcmread(mapped, force=True)
-        return pydicom.dcmread(mapped, force=True, stop_before_pixels=True, specific_tags=list(tags))
+        only = None if tags is None else list(tags)
+        stop = only is not None and "PixelData" not in only
+        return pydicom.dcmread(mapped, force=True, stop_before_pixels=stop, specific_tags=only)
 
 
 def read_pixels(frames: Sequence[Frame]) -> npt.NDArray[np.float32]:
@@ -57,7 +71,7 @@ def read_pixels(frames: Sequence[Frame]) -> npt.NDArray[np.float32]:
 
 def decode(frame: Frame) -> tuple[npt.NDArray[Any], bool]:
     """(frame, row, column) of a whole file, and whether slope and intercept were applied already."""
-    dataset = open_dicom(frame.path)
+    dataset = open_dicom(frame.path, PIXEL_TAGS)
     if int(dataset.get("SamplesPerPixel", 1)) != 1 or "PALETTE" in str(
         dataset.get("PhotometricInterpretation")
     ):
@@ -66,12 +80,12 @@ def decode(frame: Frame) -> tuple[npt.NDArray[Any], bool]:
         )
     if "PixelData" not in dataset:
         raise ImageError(f"{shown(frame.path.name)}: holds no pixels; export the series again")
-    syntax = (
-        str(dataset.file_meta.get("TransferSyntaxUID", BY_PYDICOM[0]))
-        if "file_meta" in dir(dataset)
-        else BY_PYDICOM[0]
-    )
-    if syntax in BY_PYDICOM:
+    if (
+        "TransferSyntaxUID" not in dataset.file_meta
+    ):  # old files without a preamble; pydicom saw how they are coded
+        implicit, little = dataset.original_encoding
+        dataset.file_meta.TransferSyntaxUID = BY_PYDICOM[0 if implicit else 1 if little else 2]
+    if str(dataset.file_meta.TransferSyntaxUID) in BY_PYDICOM:
         pixels, rescaled = dataset.pixel_array, False
     else:
         pixels, rescaled = decode_by_simpleitk(frame, dataset), True
