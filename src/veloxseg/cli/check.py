@@ -1,15 +1,42 @@
-"""Not there yet."""
+"""Looks for everything that is wrong in a data set: files, geometry, labels, intensities, splits, alignment.
+
+All problems are listed at once, with the case, the file and what to do. Exit code 2 if there are errors; warnings
+alone give 0.
+"""
 
 import argparse
 
-from veloxseg.errors import VeloxSegError
-
-SUMMARY = "(not there yet)"
+SUMMARY = "find every problem of a data set before it is used"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    pass
+    from veloxseg.prepare.layouts import LAYOUTS
+
+    parser.add_argument(
+        "dataset", metavar="DATASET", help="folder of the data set, or a .csv/.json list of cases"
+    )
+    parser.add_argument(
+        "--layout", default="auto", choices=["auto", *LAYOUTS], help="how the data set is laid out"
+    )
+    parser.add_argument("--json", metavar="FILE", help="also write the problems as JSON")
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="processes (default: one per core, at most 8)"
+    )
 
 
-def run(arguments: argparse.Namespace) -> None:
-    raise VeloxSegError("`veloxseg check` is not there yet")
+def run(arguments: argparse.Namespace) -> int:
+    from veloxseg.console import say
+    from veloxseg.files import write_json
+    from veloxseg.prepare.check import check_dataset, print_problems
+    from veloxseg.prepare.layouts import open_dataset
+    from veloxseg.prepare.parallel import default_workers
+
+    dataset = open_dataset(arguments.dataset, arguments.layout)
+    say(
+        f"{dataset.name}: {len(dataset.cases)} cases of {', '.join(dataset.modalities)} ({dataset.layout} layout)"
+    )
+    report = check_dataset(dataset, default_workers() if arguments.workers is None else arguments.workers)
+    print_problems(report)
+    if arguments.json:
+        write_json(arguments.json, report.to_json())
+    return 2 if report.errors else 0

@@ -1,15 +1,97 @@
-"""Not there yet."""
+"""From a data set as it was unpacked to training-ready cases: fingerprint, plan, preprocessing.
+
+DATASET is a folder (nnU-Net, MSD, BraTS, AutoPET or HECKTOR) or a list of cases (.csv, .json). A second run
+continues where the first stopped. All decisions are in PREPARED/plan.json.
+"""
 
 import argparse
 
-from veloxseg.errors import VeloxSegError
+from veloxseg.errors import ConfigError
 
-SUMMARY = "(not there yet)"
+SUMMARY = "fingerprint, plan and preprocess a data set"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    pass
+    from veloxseg.prepare.layouts import LAYOUTS
+
+    parser.add_argument(
+        "dataset", metavar="DATASET", help="folder of the data set, or a .csv/.json list of cases"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="PREPARED", required=True, help="folder for the prepared cases"
+    )
+    parser.add_argument(
+        "--layout", default="auto", choices=["auto", *LAYOUTS], help="how the data set is laid out"
+    )
+    parser.add_argument(
+        "--spacing", type=float, nargs=3, metavar=("X", "Y", "Z"), help="millimetres (default: median)"
+    )
+    parser.add_argument("--patch", type=int, nargs=3, metavar=("X", "Y", "Z"), help="voxels, multiples of 32")
+    parser.add_argument(
+        "--reference", metavar="NAME", help="modality whose grid is used (default: the label's)"
+    )
+    parser.add_argument(
+        "--register",
+        default="none",
+        choices=["none", "rigid", "affine"],
+        help="align modalities by mutual information first",
+    )
+    parser.add_argument(
+        "--normalise",
+        action="append",
+        default=[],
+        metavar="NAME=SCHEME",
+        help="clip_zscore, zscore_body or none, for one modality (default: clip_zscore for CT, zscore_body else)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the 6:2:2 split and the folds (default 0)")
+    parser.add_argument(
+        "--folds", type=int, default=5, metavar="K", help="folds for cross-validation (default 5)"
+    )
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="processes (default: one per core, at most 8)"
+    )
+    parser.add_argument("--pictures", action="store_true", help="also draw a contact sheet per case")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    raise VeloxSegError("`veloxseg prepare` is not there yet")
+    from veloxseg.console import say
+    from veloxseg.prepare.layouts import open_dataset
+    from veloxseg.prepare.parallel import default_workers
+    from veloxseg.prepare.preprocess import Settings, prepare
+
+    settings = Settings(
+        spacing=tuple(arguments.spacing) if arguments.spacing else None,
+        patch=tuple(arguments.patch) if arguments.patch else None,
+        reference=arguments.reference,
+        register=arguments.register,
+        normalise=_schemes(arguments.normalise),
+        seed=arguments.seed,
+        folds=arguments.folds,
+        workers=default_workers() if arguments.workers is None else arguments.workers,
+    )
+    dataset = open_dataset(arguments.dataset, arguments.layout)
+    say(
+        f"{dataset.name}: {len(dataset.cases)} cases of {', '.join(dataset.modalities)} ({dataset.layout} layout)"
+    )
+    prepared = prepare(dataset, arguments.output, settings)
+    plan, split = prepared.plan, prepared.split()
+    say(f"spacing {_sizes(plan.spacing)} mm, patch {_sizes(plan.patch)}, reference {plan.reference}")
+    say(f"{len(split.train)} cases to train, {len(split.validation)} to validate, {len(split.test)} to test")
+    if arguments.pictures:
+        from veloxseg.prepare.contact_sheet import draw_contact_sheets
+
+        say(f"contact sheets: {draw_contact_sheets(prepared)}")
+    say(f"prepared: {prepared.path}")
+
+
+def _schemes(entries: list[str]) -> dict[str, str]:
+    for entry in entries:
+        if "=" not in entry:
+            raise ConfigError(
+                f"--normalise {entry!r} has no '='; write for example --normalise ct=zscore_body"
+            )
+    return dict(entry.split("=", 1) for entry in entries)
+
+
+def _sizes(values: tuple[float, ...]) -> str:
+    return " × ".join(f"{value:g}" for value in values)

@@ -1,15 +1,252 @@
-"""Whether two modalities of a case lie on each other, and how to put them there."""
+"""Whether two modalities of a case lie on each other, and how to put them there.
+
+Score. A scan blurs the patient's outline: the mask m of the reference's body, blurred as PET blurs (7 mm), should look
+like the other modality cut off at its typical tissue value, q = min(x / median, 1); both fall to a half at the skin.
+SSD(s) = sum (blur(m)(v + s) - q(v))² is computed for all shifts s within 16 mm at once by FFT. The case is suspicious
+if some shift explains the outline well (R² ≥ 0.7, not at the border of the search) and removes over 28 % of the error at
+rest. On the 26 sarcoma PET/CT cases the misaligned STS_019 reaches 38 % and the next such case 18 %; where the
+skin is not in the picture nothing can be said, and nothing is.
+
+Registration. Mattes mutual information (SimpleITK), rigid or affine. The result becomes part of the moving scan's affine, so
+that it is still interpolated only once.
+"""
 
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from veloxseg.io.volume import Volume
+import numpy as np
+import numpy.typing as npt
+
+from veloxseg.io.volume import Geometry, Volume
+from veloxseg.prepare.body import AIR, body_mask
 from veloxseg.prepare.plan import Plan
+from veloxseg.prepare.resample import resample_image
+
+__all__ = ["Alignment", "alignment", "alignment_warnings", "register", "registered"]
+
+Floats = npt.NDArray[np.float32]
+STEP_MM, REACH_MM, BLUR_MM = 4.0, 16.0, 7.0
+MOST_VOXELS = 400_000  # of the coarse grid; a whole body gets a wider step
+LEAST_FIT, LEAST_GAIN, LEAST_SHIFT_MM = 0.7, 0.28, 5.0
+LPS = np.diag([-1.0, -1.0, 1.0, 1.0])  # SimpleITK's patient axes against ours
 
 
-def alignment_warnings(volumes: Mapping[str, Volume], plan: Plan) -> tuple[dict[str, Any], list[str]]:
-    return {}, []
+@dataclass(frozen=True)
+class Alignment:
+    """How one modality lies on the reference."""
+
+    fit: float  # R² of the outline where the scans lie now
+    best_fit: float  # R² at the best shift
+    gain: float  # share of the squared error that the best shift removes
+    shift_mm: tuple[float, float, float]  # of the best shift, along RAS
+    coverage: float  # share of the reference's body inside the other's field of view
+    suspicious: bool
 
 
-def registered(volumes: Mapping[str, Volume], plan: Plan) -> Mapping[str, Volume]:
-    return volumes
+def alignment_warnings(
+    volumes: Mapping[str, Volume], reference: str, kinds: Mapping[str, str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Scores of every other modality against the reference, and what the user should know."""
+    scores, warnings = {}, []
+    for name in volumes:
+        if name == reference:
+            continue
+        score = alignment(volumes[reference], volumes[name], kinds[reference], kinds[name])
+        if score is None:
+            continue
+        scores[name] = asdict(score)
+        if score.suspicious:
+            distance = float(np.linalg.norm(score.shift_mm))
+            warnings.append(
+                f"{name} and {reference} look misaligned by about {distance:.0f} mm; "
+                "look at the case, then leave it out or prepare with --register rigid"
+            )
+        if score.coverage < 0.9:
+            warnings.append(
+                f"{name} covers only {score.coverage:.0%} of the body in {reference}; the rest is filled with background"
+            )
+    return scores, warnings
+
+
+def alignment(fixed: Volume, moving: Volume, fixed_kind: str, moving_kind: str) -> Alignment | None:
+    """None where the reference shows no body or is too small to shift."""
+    grid = _coarse_grid(fixed.geometry)
+    image = resample_image(fixed, grid, "linear", AIR.get(fixed_kind, 0.0))
+    other = resample_image(moving, grid, "linear", np.nan)
+    inside = np.isfinite(other)
+    mask = _body(image, fixed_kind, grid)
+    core = mask & inside
+    if not core.any():
+        return None
+    typical = float(np.median(other[_eroded(mask, 2) & inside])) if (_eroded(mask, 2) & inside).any() else 0.0
+    floor = AIR.get(moving_kind, 0.0)
+    if typical <= floor:
+        typical = float(np.median(other[core]))
+    if typical <= floor:
+        return None
+    cut_off = np.clip((np.nan_to_num(other, nan=floor) - floor) / (typical - floor), 0, 1)
+    errors, variance = _errors(_blurred(mask, grid), cut_off.astype(np.float32), inside, grid)
+    if errors is None or variance < 1e-6:
+        return None
+    rest = float(errors[tuple(n // 2 for n in errors.shape)])
+    place = np.unravel_index(int(errors.argmin()), errors.shape)
+    best = float(errors[place])
+    at_border = any(n > 1 and p in (0, n - 1) for p, n in zip(place, errors.shape, strict=True))
+    voxels = np.array([_peak(errors, place, axis) for axis in range(3)])
+    # `voxels` moves the reference onto the other; seen from the reference, the other lies the opposite way
+    shift = -(grid.affine[:3, :3] @ voxels)
+    gain = 1 - best / rest if rest > 0 else 0.0
+    suspicious = (
+        not at_border
+        and 1 - best / variance >= LEAST_FIT
+        and gain >= LEAST_GAIN
+        and float(np.linalg.norm(shift)) >= LEAST_SHIFT_MM
+    )
+    x, y, z = (round(float(v), 1) for v in shift)
+    return Alignment(
+        fit=round(1 - rest / variance, 3),
+        best_fit=round(1 - best / variance, 3),
+        gain=round(gain, 3),
+        shift_mm=(x, y, z),
+        coverage=round(float(core.sum() / mask.sum()), 3),
+        suspicious=suspicious,
+    )
+
+
+def _coarse_grid(geometry: Geometry) -> Geometry:
+    extent = np.asarray(geometry.shape) * geometry.spacing
+    step = max(STEP_MM, float((np.prod(extent) / MOST_VOXELS) ** (1 / 3)))
+    scale = step / np.asarray(geometry.spacing)
+    shape = np.maximum(1, np.floor(np.asarray(geometry.shape) / scale)).astype(int)
+    index = np.diag([*scale, 1.0])
+    index[:3, 3] = (scale - 1) / 2
+    x, y, z = (int(n) for n in shape)
+    return Geometry(shape=(x, y, z), affine=geometry.affine @ index)
+
+
+def _body(image: Floats, kind: str, grid: Geometry) -> npt.NDArray[np.bool_]:
+    """The body without the couch, which is thin: opening removes it."""
+    from scipy.ndimage import binary_opening
+
+    superior = int(np.abs(grid.direction[2]).argmax())
+    mask: npt.NDArray[np.bool_] = binary_opening(body_mask(image, kind, superior))
+    return mask
+
+
+def _eroded(mask: npt.NDArray[np.bool_], steps: int) -> npt.NDArray[np.bool_]:
+    from scipy.ndimage import binary_erosion
+
+    result: npt.NDArray[np.bool_] = binary_erosion(mask, iterations=steps)
+    return result
+
+
+def _blurred(mask: npt.NDArray[np.bool_], grid: Geometry) -> Floats:
+    from scipy.ndimage import gaussian_filter
+
+    sigma = BLUR_MM / 2.355 / grid.spacing[0]  # full width at half maximum to standard deviation
+    result: Floats = gaussian_filter(mask.astype(np.float32), sigma, mode="nearest")
+    return result
+
+
+def _errors(
+    outline: Floats, cut_off: Floats, inside: npt.NDArray[np.bool_], grid: Geometry
+) -> tuple[npt.NDArray[np.float64] | None, float]:
+    """Mean squared difference for every shift of the outline, rest in the middle, and the variance of `cut_off`."""
+    from scipy.signal import correlate
+
+    reach = max(2, round(REACH_MM / grid.spacing[0]))
+    reaches = [reach if n > 4 * reach else 0 for n in outline.shape]
+    if not any(reaches):
+        return None, 0.0
+    middle = tuple(slice(r, n - r) for r, n in zip(reaches, outline.shape, strict=True))
+    weight = inside[middle].astype(np.float64)
+    total = weight.sum()
+    if total < 100:
+        return None, 0.0
+    wanted = cut_off[middle].astype(np.float64)
+    weighted = weight * wanted
+    outline64 = outline.astype(np.float64)
+    squares = correlate(outline64**2, weight, "valid", "fft")
+    products = correlate(outline64, weighted, "valid", "fft")
+    mean = weighted.sum() / total
+    variance = (weighted * wanted).sum() / total - mean**2
+    return np.maximum(squares - 2 * products + (weighted * wanted).sum(), 0) / total, float(variance)
+
+
+def _peak(errors: npt.NDArray[np.float64], place: tuple[Any, ...], axis: int) -> float:
+    """The minimum along an axis between voxels, by a parabola; in voxels from rest."""
+    size = errors.shape[axis]
+    position = float(place[axis] - size // 2)
+    if 0 < place[axis] < size - 1:
+        low, middle, high = (
+            float(errors[(*place[:axis], place[axis] + d, *place[axis + 1 :])]) for d in (-1, 0, 1)
+        )
+        if low + high - 2 * middle > 1e-12:
+            position += 0.5 * (low - high) / (low + high - 2 * middle)
+    return position
+
+
+def registered(volumes: Mapping[str, Volume], plan: Plan) -> dict[str, Volume]:
+    """Every modality moved onto the reference, as the plan asks."""
+    reference = volumes[plan.reference]
+    return {
+        name: volume if name == plan.reference else register(reference, volume, plan.register)
+        for name, volume in volumes.items()
+    }
+
+
+def register(fixed: Volume, moving: Volume, kind: str) -> Volume:
+    """`moving` with an affine that puts it onto `fixed`; unchanged if mutual information does not improve."""
+    import SimpleITK as sitk
+
+    target, source = _as_sitk(fixed), _as_sitk(moving)
+    centre = target.TransformContinuousIndexToPhysicalPoint([(n - 1) / 2 for n in target.GetSize()])
+    transform = sitk.Euler3DTransform() if kind == "rigid" else sitk.AffineTransform(3)
+    transform.SetCenter(centre)
+    method = sitk.ImageRegistrationMethod()
+    method.SetMetricAsMattesMutualInformation(32)
+    method.SetMetricSamplingStrategy(method.REGULAR)
+    method.SetMetricSamplingPercentage(0.2)
+    method.SetNumberOfThreads(1)  # a sum in another order is another result
+    method.SetInterpolator(sitk.sitkLinear)
+    method.SetOptimizerAsRegularStepGradientDescent(learningRate=2.0, minStep=1e-3, numberOfIterations=100)
+    method.SetOptimizerScalesFromPhysicalShift()
+    method.SetShrinkFactorsPerLevel([4, 2])
+    method.SetSmoothingSigmasPerLevel([4, 2])
+    method.SmoothingSigmasAreSpecifiedInPhysicalUnitsOn()
+    method.SetInitialTransform(transform, inPlace=True)
+    try:
+        before = method.MetricEvaluate(target, source)
+        method.Execute(target, source)
+        transform = sitk.Transform(transform)
+        after = method.GetMetricValue()
+    except RuntimeError:  # no overlap: nothing to register
+        return moving
+    if not after < before:
+        return moving
+    matrix = _matrix(transform)
+    affine = np.linalg.inv(LPS @ matrix @ LPS) @ moving.geometry.affine
+    return replace(moving, geometry=Geometry(shape=moving.geometry.shape, affine=affine))
+
+
+def _matrix(transform: Any) -> npt.NDArray[np.float64]:
+    """Any linear transform as 4 × 4, by what it does to four points."""
+    origin = np.array(transform.TransformPoint((0.0, 0.0, 0.0)))
+    matrix = np.eye(4)
+    for axis in range(3):
+        point = [0.0, 0.0, 0.0]
+        point[axis] = 1.0
+        matrix[:3, axis] = np.array(transform.TransformPoint(point)) - origin
+    matrix[:3, 3] = origin
+    return matrix
+
+
+def _as_sitk(volume: Volume) -> Any:
+    import SimpleITK as sitk
+
+    image = sitk.GetImageFromArray(np.ascontiguousarray(volume.array.transpose(2, 1, 0), np.float32))
+    image.SetSpacing(volume.geometry.spacing)
+    image.SetOrigin((LPS[:3, :3] @ volume.geometry.origin).tolist())
+    image.SetDirection((LPS[:3, :3] @ volume.geometry.direction).ravel().tolist())
+    return image

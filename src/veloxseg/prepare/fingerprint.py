@@ -51,7 +51,7 @@ def fingerprint_case(
 ) -> dict[str, Any]:
     """The numbers of one case; `samples` holds arrays and is pooled by `summarise`."""
     volumes = read_case_images(case, modalities)
-    label = read_case_label(case, labels)
+    label = read_case_label(case, labels, volumes)
     random = np.random.default_rng(zlib.crc32(case.name.encode()))
     return {
         "case": case.name,

@@ -126,10 +126,10 @@ def prepare_case(case: Case, folder: Path, plan: Plan, seed: int) -> list[str]:
     from veloxseg.prepare.align import alignment_warnings
 
     volumes = read_case_images(case, plan.names)
-    label = read_case_label(case, plan.labels)
+    label = read_case_label(case, plan.labels, volumes)
     if label is None:
         raise DatasetError(f"case {case.name} has no label; training needs one")
-    scores, warnings = alignment_warnings(volumes, plan)
+    scores, warnings = alignment_warnings(volumes, plan.reference, {m.name: m.kind for m in plan.modalities})
     image_CXYZ, placement = to_network(volumes, plan)
     label_XYZ = label_to_network(label, placement)
     if not label_XYZ.any():

@@ -1,12 +1,16 @@
 """A case's scans and label as volumes."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from veloxseg.errors import DatasetError
-from veloxseg.io import Volume, read, read_label
+from veloxseg.errors import DatasetError, GeometryError
+from veloxseg.io import Volume, grid_difference, read, read_label
 from veloxseg.prepare.dataset import Case
 
-__all__ = ["read_case_images", "read_case_label"]
+__all__ = ["label_grid_problem", "read_case_images", "read_case_label"]
+
+SAME_GRID_MM = 0.1  # headers round: a tenth of a millimetre at the far corner is the same grid
 
 
 def read_case_images(case: Case, modalities: tuple[str, ...]) -> dict[str, Volume]:
@@ -20,8 +24,8 @@ def read_case_images(case: Case, modalities: tuple[str, ...]) -> dict[str, Volum
     return {name: read(case.images[name], volume=case.volumes.get(name)) for name in modalities}
 
 
-def read_case_label(case: Case, labels: dict[str, int]) -> Volume | None:
-    """The label map, whose values must be those that the data set lists."""
+def read_case_label(case: Case, labels: dict[str, int], volumes: Mapping[str, Volume]) -> Volume | None:
+    """The label map; its values must be listed by the data set, its grid that of one of the scans."""
     if case.label is None:
         return None
     volume = read_label(case.label)
@@ -31,4 +35,16 @@ def read_case_label(case: Case, labels: dict[str, int]) -> Volume | None:
             f"{case.label} holds label value {', '.join(map(str, unknown[:5]))}, the data set lists "
             f"{', '.join(map(str, sorted(labels.values())))}; correct the label map or the list"
         )
+    if problem := label_grid_problem(volume, volumes):
+        raise GeometryError(
+            f"{case.label}: {problem}; resample the label to its image with nearest neighbour"
+        )
     return volume
+
+
+def label_grid_problem(label: Volume, volumes: Mapping[str, Volume]) -> str | None:
+    """How the label's grid differs from the closest scan's; None if it is the grid of one of them."""
+    if any(volume.geometry.same_grid(label.geometry, SAME_GRID_MM) for volume in volumes.values()):
+        return None
+    closest = min(volumes, key=lambda name: volumes[name].geometry.distance(label.geometry))
+    return f"label and {closest} lie on different grids: {grid_difference(volumes[closest].geometry, label.geometry)}"
