@@ -6,9 +6,10 @@ nothing of the patient leaves the file.
 """
 
 import contextlib
+import itertools
 import warnings as python_warnings
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from veloxseg.io.volume import Volume
 
 __all__ = ["Series", "find_series", "is_dicom", "parsing", "read_dicom", "read_dicom_header"]
 
+MOST_FILES = 20_000  # a folder with more is an archive, or the root of a disk
 NOT_IMAGES = {
     "SEG",
     "RTSTRUCT",
@@ -79,8 +81,9 @@ class Series:
 
 
 @contextlib.contextmanager
-def parsing() -> Iterator[None]:
+def parsing(name: str = "") -> Iterator[None]:
     """Quietens pydicom, and makes one error of the many kinds that it raises on damaged files."""
+    where = f"{shown(name)} is " if name else ""
     with python_warnings.catch_warnings():
         python_warnings.simplefilter("ignore")
         try:
@@ -89,7 +92,7 @@ def parsing() -> Iterator[None]:
             raise
         except Exception as error:
             raise ImageError(
-                f"damaged DICOM ({type(error).__name__}: {shown(error, 80)}); export it again"
+                f"{where}damaged DICOM ({type(error).__name__}: {shown(error, 80)}); export it again"
             ) from error
 
 
@@ -100,19 +103,28 @@ def is_dicom(path: Path) -> bool:
     return start[128:] == b"DICM" or start[:3] in (b"\x08\0\x05", b"\x08\0\x00", b"\x08\0\x08", b"\x02\0\0")
 
 
+def files_in(paths: Iterable[Path]) -> list[Path]:
+    """The DICOM files among `paths`, sorted by name."""
+    files = list(
+        itertools.islice((p for p in paths if p.is_file() and p.name.upper() != "DICOMDIR"), MOST_FILES + 1)
+    )
+    if len(files) > MOST_FILES:
+        raise ImageError(f"more than {MOST_FILES} files; give the folder of one series")
+    return [p for p in sorted(files) if is_dicom(p)]
+
+
 def find_series(path: Path) -> list[Series]:
     """The image series of a folder (of its subfolders, where it has no files itself), or of one file."""
     if path.is_dir():
-        files = sorted(p for p in path.iterdir() if p.is_file() and p.name.upper() != "DICOMDIR")
-        files = files or sorted(p for p in path.rglob("*") if p.is_file() and p.name.upper() != "DICOMDIR")
-        files = [p for p in files if is_dicom(p)]
+        files = files_in(path.iterdir()) or files_in(path.rglob("*"))
     else:
         files = [path]
     found: dict[str, list[tuple[Path, Any]]] = defaultdict(list)
     for file in files:
-        dataset = open_dicom(file, TAGS)
-        if "Rows" in dataset and str(dataset.get("Modality")) not in NOT_IMAGES:
-            found[str(dataset.get("SeriesInstanceUID") or "")].append((file, dataset))
+        with parsing(file.name):
+            dataset = open_dicom(file, TAGS)
+            if "Rows" in dataset and str(dataset.get("Modality")) not in NOT_IMAGES:
+                found[str(dataset.get("SeriesInstanceUID") or "")].append((file, dataset))
     return [
         Series(
             uid=uid,
@@ -153,6 +165,10 @@ def stack_of(path: Path, series: Series, max_voxels: int) -> Stack:
         for file, dataset in zip(series.files, series.datasets, strict=True)
         for frame in frames_of(dataset, file)
     ]
+    if (copies := len(series.files) - len({str(d.get("SOPInstanceUID")) for d in series.datasets})) > 0:
+        raise ImageError(
+            f"{copies} files are copies of others in the folder (same SOP Instance UID); remove them"
+        )
     if len(frames) == 1 and path.is_file():
         raise ImageError("one slice of a DICOM series, expected a volume; give the folder of the series")
     return stack_frames(frames, max_voxels)

@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from veloxseg.errors import OutputError
 from veloxseg.files import atomic_path
+from veloxseg.io.checks import shown
 from veloxseg.io.volume import Geometry, Volume
 
 __all__ = ["geometry_of_simpleitk", "quiet_simpleitk", "to_simpleitk", "write_itk"]
@@ -51,4 +53,10 @@ def write_itk(volume: Volume, path: Path) -> None:
     writer.SetCompressionLevel(1)
     with atomic_path(path) as temporary:
         writer.SetFileName(str(temporary))
-        writer.Execute(to_simpleitk(array, volume.geometry))
+        image = to_simpleitk(array, volume.geometry)
+        try:
+            writer.Execute(image)
+        except RuntimeError as error:
+            raise OutputError(
+                f"cannot write {shown(path)}: SimpleITK failed, the disk may be full"
+            ) from error

@@ -184,6 +184,10 @@ def place(fields: Any, shape: tuple[int, int, int]) -> tuple[npt.NDArray[np.floa
                 "as both (in nibabel: image.set_qform(image.affine))"
             )
     affine = sform if sform is not None else qform
+    if sform is not None and not np.allclose(np.linalg.norm(sform[:3, :3], axis=0), spacing, rtol=0.01):
+        warnings.append(
+            "the sform's spacing differs from pixdim: the sform is used here, and other tools may differ"
+        )
     if affine is None:
         affine = fields.get_base_affine()
         warnings.append("no orientation in the header (sform and qform code 0): left and right are a guess")
@@ -224,6 +228,10 @@ def write_nifti(volume: Volume, path: Path) -> None:
     header.set_zooms(np.linalg.norm(affine[:3, :3], axis=0))
     header.set_qform(affine, code=qform_code)
     header.set_sform(affine, code=sform_code)
+    if (
+        np.abs(header.get_best_affine() - affine).max() > 1e-3
+    ):  # a source without orientation, on another grid
+        header.set_sform(affine, code=1)
     header["xyzt_units"] = units
     header["vox_offset"] = len(header.binaryblock) + 4
     header["magic"] = header.single_magic

@@ -3,6 +3,7 @@
 What a path is, its first bytes tell: NRRD, MetaImage and DICOM have their marks, and the rest must be NIfTI.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from veloxseg.errors import ImageError
-from veloxseg.io.checks import MAX_VOXELS, about, check_image_values, label_array, pick_volume, shown
+from veloxseg.io.checks import (
+    MAX_VOXELS,
+    about,
+    check_image_values,
+    check_same_grid,
+    label_array,
+    pick_volume,
+    shown,
+)
 from veloxseg.io.header import Header
 from veloxseg.io.metaimage import read_meta_header
 from veloxseg.io.nifti import read_nifti_header
@@ -48,15 +57,17 @@ def read_label(path: str | Path, *, reference: Volume | None = None, rois: tuple
 
     An RTSTRUCT needs the `reference` image that it was drawn on; the regions named in `rois` become labels
     1, 2, … in this order (a sole region needs no name). A DICOM SEG is placed on the grid of `reference`, where
-    one is given.
+    one is given; any other label map must lie on it.
     """
     path = Path(path)
     with about(path):
         if (kind := file_kind(path)) == "dicom":
-            return read_dicom_label(path, reference, rois)
+            return replace(read_dicom_label(path, reference, rois), source=path)
         header = HEADER_READERS[kind](path, MAX_VOXELS)
         stored, warnings = read_voxels(header, pick_volume(header.volumes, None))
         array, more = label_array(scaled(stored, header))
+        if reference is not None:
+            check_same_grid({"image": reference.geometry, "label": header})
     return as_volume(header, array, path, warnings + more)
 
 
