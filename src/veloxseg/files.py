@@ -26,7 +26,10 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path)
     suffix = "".join(path.suffixes[-2:]) if path.name.endswith(".gz") else path.suffix
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".part-", suffix=suffix)
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".part-", suffix=suffix)
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}; choose another folder") from error
     os.close(handle)
     temporary = Path(name)
     try:
