@@ -1,1 +1,1 @@
-"""Prediction: scans in, masks out on their own grid, in bounded memory, without torch where possible."""
+"""Prediction: runtimes, the sliding window, the whole way from scans to a mask, and export. Imports without torch."""

@@ -1,0 +1,78 @@
+"""A runtime computes a network: float32 windows in, logits out. All of them behind one small protocol.
+
+`open_runtime` picks one for a MODEL folder. OpenVINO and onnxruntime read a graph and never import torch; a folder
+that holds weights only is turned into a graph once, by torch, and the graph is cached (see graphcache.py).
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from veloxseg.errors import ConfigError
+from veloxseg.modelfolder import ModelFolder
+
+__all__ = ["RUNTIMES", "Ensemble", "Mirrored", "Runtime", "open_runtime"]
+
+Floats = npt.NDArray[np.float32]
+
+
+class Runtime(Protocol):
+    """(1, C, X, Y, Z) float32 → (1, K, X, Y, Z) logits, or (1, 1, X, Y, Z), their difference, for two classes."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def threads(self) -> int: ...
+
+    def __call__(self, window_1CXYZ: Floats) -> Floats: ...
+
+
+class Ensemble:
+    """Several networks of the same task, such as the folds of a cross-validation: the mean of their logits."""
+
+    def __init__(self, members: Sequence[Runtime]) -> None:
+        self.members = members
+        self.name = f"{members[0].name} x {len(members)}"
+        self.threads = members[0].threads
+
+    def __call__(self, window_1CXYZ: Floats) -> Floats:
+        total = np.array(self.members[0](window_1CXYZ))
+        for member in self.members[1:]:
+            total += member(window_1CXYZ)
+        total /= len(self.members)
+        return total
+
+
+class Mirrored:
+    """Test-time mirroring: the mean over all flips of the three axes, eight times the work."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.name = f"{runtime.name}, mirrored"
+        self.threads = runtime.threads
+
+    def __call__(self, window_1CXYZ: Floats) -> Floats:
+        total = np.array(self.runtime(window_1CXYZ))
+        for axes in ((2,), (3,), (4,), (2, 3), (2, 4), (3, 4), (2, 3, 4)):
+            flipped = np.ascontiguousarray(np.flip(window_1CXYZ, axes))
+            total += np.flip(self.runtime(flipped), axes)
+        total /= 8
+        return total
+
+
+RUNTIMES = ("auto", "torch", "onnx", "openvino")
+
+
+def open_runtime(
+    folder: ModelFolder, runtime: str = "auto", *, threads: int | None = None, device: str = "cpu"
+) -> Runtime:
+    """The runtime of that name for a model; `auto` takes the fastest that is installed and says which."""
+    if runtime not in RUNTIMES:
+        raise ConfigError(f"runtime {runtime!r} is unknown; choose from {', '.join(RUNTIMES)}")
+    from veloxseg.infer.torch_runtime import TorchRuntime
+    from veloxseg.networks import load_network
+
+    return TorchRuntime(load_network(folder), threads=threads, device=device)

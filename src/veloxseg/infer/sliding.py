@@ -1,0 +1,160 @@
+"""The sliding window, in bounded memory: scores leave slab by slab, as soon as no further window can change them.
+
+Windows overlap and are added with Gaussian weights, w(x, y, z) = g(x) g(y) g(z), sigma an eighth of the window.
+Going along x, the slowest axis, only the rows of the present windows are held: the accumulator has the size of one
+slab, whatever the length of the scan. The windows lie on a regular grid, so the sum of weights is a product of
+three sums along axes and needs no volume of its own.
+
+A window without content (the range of every channel is below a thousandth of the image's) is not computed:
+instance norm would blow up rounding noise there. It adds a score of 0, which decodes to background.
+
+Legend: C channel, S score (see decoding.py), XYZ space.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from veloxseg.errors import ConfigError
+from veloxseg.infer.decoding import Decoding
+from veloxseg.infer.runtime import Runtime
+from veloxseg.prepare.plan import Plan
+from veloxseg.prepare.sampling import cut
+
+__all__ = ["Slab", "count_windows", "predict_labels", "score_slabs", "window_starts"]
+
+Floats = npt.NDArray[np.float32]
+Size = tuple[int, int, int]
+Progress = Callable[[int, int], None]  # windows done, windows in all
+CONTENT = 1e-3  # of a channel's range; air differs less than this within a window, tissue never
+
+
+class Slab(NamedTuple):
+    """Final scores of the rows [start, start + n) along x. The array is reused: copy what must stay."""
+
+    start: int
+    scores_SXYZ: Floats
+
+
+def window_starts(size: int, patch: int, overlap: float) -> tuple[int, ...]:
+    """First voxels of the windows along one axis: evenly spread, at least `overlap` in common.
+
+    An image smaller than the patch gets one window around it, which starts before it.
+
+    >>> window_starts(200, 96, 0.5)
+    (0, 35, 69, 104)
+    """
+    if size <= patch:
+        return (-((patch - size) // 2),)
+    count = int(np.ceil((size - patch) / max(1.0, patch * (1 - overlap)))) + 1
+    return tuple(int(start) for start in np.rint(np.linspace(0, size - patch, count)))
+
+
+def count_windows(shape: Size, patch: Size, overlap: float) -> int:
+    return int(np.prod([len(window_starts(n, p, overlap)) for n, p in zip(shape, patch, strict=True)]))
+
+
+def predict_labels(
+    image_CXYZ: npt.NDArray[Any],
+    runtime: Runtime,
+    plan: Plan,
+    *,
+    overlap: float = 0.5,
+    progress: Progress | None = None,
+) -> npt.NDArray[Any]:
+    """Labels of a whole image on the network's grid (X, Y, Z)."""
+    decoding = Decoding(plan)
+    labels = np.empty(image_CXYZ.shape[1:], decoding.dtype)
+    for slab in score_slabs(image_CXYZ, runtime, plan, overlap=overlap, progress=progress):
+        labels[slab.start : slab.start + slab.scores_SXYZ.shape[1]] = decoding.labels(slab.scores_SXYZ)
+    return labels
+
+
+def score_slabs(
+    image_CXYZ: npt.NDArray[Any],
+    runtime: Runtime,
+    plan: Plan,
+    *,
+    overlap: float = 0.5,
+    progress: Progress | None = None,
+) -> Iterator[Slab]:
+    """The weighted mean of all windows' scores, in slabs along x. `image_CXYZ` may be memory-mapped."""
+    if not 0 <= overlap < 1:
+        raise ConfigError(f"overlap is {overlap}; it must lie in [0, 1), usually 0.5")
+    decoding, patch, shape = Decoding(plan), plan.patch, image_CXYZ.shape[1:]
+    axes = [window_starts(n, p, overlap) for n, p in zip(shape, patch, strict=True)]
+    weights = _gaussian(patch)
+    sums = [_weight_sum(starts, p, n) for starts, p, n in zip(axes, patch, shape, strict=True)]
+    least = _least_range(image_CXYZ)
+    held = np.zeros((decoding.channels, min(patch[0], shape[0]), *shape[1:]), np.float32)
+    scratch = np.empty((decoding.channels, *patch), np.float32)
+    total, done = int(np.prod([len(starts) for starts in axes])), 0
+
+    for index, x in enumerate(axes[0]):
+        first = max(0, x)  # the row that held[:, 0] stands for
+        for y in axes[1]:
+            for z in axes[2]:
+                window = cut(image_CXYZ, (x, y, z), patch, np.float32)
+                if _has_content(window, least):
+                    scores = decoding.scores(runtime(window[None])[0])
+                    np.multiply(scores, weights, out=scratch)
+                    image, inner = _overlap((x, y, z), patch, shape)
+                    held[:, image[0].start - first : image[0].stop - first, image[1], image[2]] += scratch[
+                        :, inner[0], inner[1], inner[2]
+                    ]
+                done += 1
+                if progress is not None:
+                    progress(done, total)
+        following = axes[0][index + 1] if index + 1 < len(axes[0]) else shape[0]
+        final = held[:, : following - first]
+        final /= sums[0][first:following, None, None]
+        final /= sums[1][:, None] * sums[2]
+        yield Slab(first, final)
+        _shift(held, following - first)
+
+
+def _shift(held_SXYZ: Floats, rows: int) -> None:
+    """Drops the first rows and appends empty ones, row by row so that nothing is copied aside."""
+    kept = held_SXYZ.shape[1] - rows
+    for row in range(kept):
+        held_SXYZ[:, row] = held_SXYZ[:, row + rows]
+    held_SXYZ[:, max(kept, 0) :] = 0
+
+
+def _overlap(start: Size, patch: Size, shape: tuple[int, ...]) -> tuple[list[slice], list[slice]]:
+    """The part of a window that lies in the image, in the image's voxels and in the window's."""
+    image = [slice(max(0, s), min(n, s + p)) for s, p, n in zip(start, patch, shape, strict=True)]
+    return image, [slice(i.start - s, i.stop - s) for i, s in zip(image, start, strict=True)]
+
+
+def _least_range(image_CXYZ: npt.NDArray[Any]) -> Floats:
+    """The range below which a channel of a window counts as air."""
+    ranges = [float(channel.max()) - float(channel.min()) for channel in image_CXYZ]
+    return np.array(ranges, np.float32) * np.float32(CONTENT)
+
+
+def _has_content(window_CXYZ: Floats, least_C: Floats) -> bool:
+    return any(float(c.max() - c.min()) > least for c, least in zip(window_CXYZ, least_C, strict=True))
+
+
+@lru_cache(maxsize=4)
+def _gaussian(patch: Size) -> Floats:
+    x, y, z = (_gaussian_axis(side) for side in patch)
+    return np.asarray(x[:, None, None] * y[:, None] * z, np.float32)
+
+
+def _gaussian_axis(side: int) -> npt.NDArray[np.float64]:
+    offsets = np.arange(side) - (side - 1) / 2
+    return np.asarray(np.exp(-0.5 * (offsets / (side / 8)) ** 2))
+
+
+def _weight_sum(starts: tuple[int, ...], patch: int, size: int) -> Floats:
+    """The weights of all windows along one axis, summed at each voxel."""
+    total, weights = np.zeros(size), _gaussian_axis(patch)
+    for start in starts:
+        image = slice(max(0, start), min(size, start + patch))
+        total[image] += weights[image.start - start : image.stop - start]
+    return total.astype(np.float32)
