@@ -13,6 +13,7 @@ from veloxseg.prepare.store import Prepared
 __all__ = ["draw_contact_sheet", "draw_contact_sheets"]
 
 PLANES = (("axial", 2), ("coronal", 1), ("sagittal", 0))
+SIDES = {"axial": "RL", "coronal": "RL", "sagittal": "PA"}
 COLOURS = ("#ff4040", "#40c0ff", "#60ff60", "#ffd040", "#ff60ff", "#60ffff")
 INK, PAPER = "#e8e8e8", "#101010"
 
@@ -60,6 +61,8 @@ def draw_contact_sheet(prepared: Prepared, name: str, path: Path) -> None:
                 axes.get_xlim()[::-1]
             ) if plane != "sagittal" else None  # patient's right on the left
             axes.axis("off")
+            for letter, x in zip(SIDES[plane], (0.02, 0.94), strict=True):
+                axes.text(x, 0.48, letter, color="#ffb000", fontsize=8, transform=axes.transAxes)
             text = f"{modality.name}  {plane}  {'xyz'[axis]} = {centre[axis]}"
             axes.set_title(text, color=INK, fontsize=8)
     names = [n for n, v in plan.labels.items() if v and (label == v).any()]

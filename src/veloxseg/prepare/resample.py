@@ -47,14 +47,21 @@ class AxisMap:
 
     def matrix(self, source_size: int, kernel: str) -> Floats:
         """(target, source) interpolation weights; beyond the border the outermost voxel is repeated."""
-        width = max(1.0, abs(self.step))
-        reach = int(np.ceil((2 if kernel == "cubic" else 1) * width))
-        first = np.floor(self.coordinates).astype(np.intp)[:, None] + np.arange(-reach, reach + 1)
-        weights = KERNELS[kernel]((first - self.coordinates[:, None]) / width)
+        width = 1.0 if kernel == "point" else max(1.0, abs(self.step))
+        reach = int(np.ceil((2 if kernel == "cubic" else 1) * width)) + 1
+        index = np.floor(self.coordinates).astype(np.intp)[:, None] + np.arange(-reach, reach + 1)
+        distance = index - self.coordinates[:, None]
+        weights = KERNELS[kernel](distance / width)
+        # make sum w = 1 and sum w d = 0, so that a ramp stays a ramp and nothing is shifted, whatever the width
+        tilt = _linear(distance / width) * distance
+        lean = (weights * distance).sum(axis=1, keepdims=True) / np.maximum(
+            (tilt * distance).sum(axis=1, keepdims=True), 1e-9
+        )
+        weights -= lean * tilt
         weights /= weights.sum(axis=1, keepdims=True)
         matrix = np.zeros((self.size, source_size), np.float64)
-        rows = np.broadcast_to(np.arange(self.size)[:, None], first.shape)
-        np.add.at(matrix, (rows, np.clip(first, 0, source_size - 1)), weights)
+        rows = np.broadcast_to(np.arange(self.size)[:, None], index.shape)
+        np.add.at(matrix, (rows, np.clip(index, 0, source_size - 1)), weights)
         return matrix.astype(np.float32)
 
 
@@ -70,7 +77,8 @@ def _cubic(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.where(x < 1, inner, np.where(x < 2, outer, 0.0))
 
 
-KERNELS = {"linear": _linear, "cubic": _cubic}
+# "linear" and "cubic" widen when downsampling; "point" is linear and never does
+KERNELS = {"linear": _linear, "cubic": _cubic, "point": _linear}
 
 
 def axis_maps(source: Geometry, target: Geometry) -> tuple[AxisMap, AxisMap, AxisMap] | None:
@@ -128,8 +136,8 @@ def _is_range(indices: npt.NDArray[np.intp]) -> bool:
     return bool(len(indices) == indices[-1] - indices[0] + 1 and (np.diff(indices) == 1).all())
 
 
-def interpolate_labels(labels: Array, maps: Sequence[AxisMap]) -> Array:
-    """Each label as a 0/1 map, interpolated linearly; the largest share of a voxel wins, ties go to labels.
+def interpolate_labels(labels: Array, maps: Sequence[AxisMap], kernel: str) -> Array:
+    """Each label as a 0/1 map, interpolated; the largest share of a voxel wins, ties go to labels.
 
     Works on each label's bounding box only, so that a hundred labels cost little more than one.
     """
@@ -141,11 +149,13 @@ def interpolate_labels(labels: Array, maps: Sequence[AxisMap]) -> Array:
     step = max(1, SLAB_BYTES // (4 * maps[1].size * maps[2].size))
     for begin in range(0, maps[0].size, step):
         into = slice(begin, min(begin + step, maps[0].size))
-        result[into] = _vote(*_cut(view, maps, (into, slice(0, maps[1].size), slice(0, maps[2].size))))
+        result[into] = _vote(
+            *_cut(view, maps, (into, slice(0, maps[1].size), slice(0, maps[2].size))), kernel
+        )
     return result
 
 
-def _vote(labels: Array, maps: Sequence[AxisMap]) -> Array:
+def _vote(labels: Array, maps: Sequence[AxisMap], kernel: str) -> Array:
     shape = tuple(m.size for m in maps)
     result = np.zeros(shape, labels.dtype)
     best, total = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
@@ -154,7 +164,7 @@ def _vote(labels: Array, maps: Sequence[AxisMap]) -> Array:
         if any(part.start >= part.stop for part in into):
             continue
         part, cut = _cut(labels, maps, into)
-        share = interpolate((part == value).view(np.uint8), cut, "linear")
+        share = interpolate((part == value).view(np.uint8), cut, kernel)
         total[into] += share
         wins = share > best[into]
         result[into][wins] = value
@@ -216,8 +226,11 @@ def resample_image(volume: Volume, target: Geometry, kernel: str, fill: float) -
     return result
 
 
-def resample_label(volume: Volume, target: Geometry) -> Array:
-    """A label map on another grid; what lies outside is 0."""
+def resample_label(volume: Volume, target: Geometry, kernel: str = "linear") -> Array:
+    """A label map on another grid; what lies outside is 0.
+
+    `linear` gives a coarser voxel the label with the largest share in it; `point` the label at its centre.
+    """
     maps = axis_maps(volume.geometry, target)
     if maps is None:
         result = np.zeros(target.shape, volume.array.dtype)
@@ -231,7 +244,7 @@ def resample_label(volume: Volume, target: Geometry) -> Array:
                 result[wins] = value
                 best[wins] = share[wins]
         return result
-    result = interpolate_labels(volume.array, maps)
+    result = interpolate_labels(volume.array, maps, kernel)
     for axis, m in enumerate(maps):
         outside = (m.coordinates < -0.5 - 1e-3) | (
             m.coordinates > volume.array.shape[m.source_axis] - 0.5 + 1e-3

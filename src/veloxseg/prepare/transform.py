@@ -103,7 +103,7 @@ def label_to_network(label: Volume, placement: Placement) -> npt.NDArray[Any]:
 
 def from_network(labels_XYZ: npt.NDArray[Any], placement: Placement) -> npt.NDArray[Any]:
     """The network's labels on the reference scan's own grid; voxels outside the network grid are 0."""
-    return resample_label(Volume(array=labels_XYZ, geometry=placement.network), placement.reference)
+    return resample_label(Volume(array=labels_XYZ, geometry=placement.network), placement.reference, "point")
 
 
 def place(volumes: Mapping[str, Volume], plan: Plan) -> Placement:
