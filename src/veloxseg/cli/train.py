@@ -1,15 +1,84 @@
-"""Not there yet."""
+"""Trains a network on prepared data: `veloxseg train PREPARED -o RUN`. The recipe is the paper's unless changed.
+
+Several devices: `--devices 4` starts one process for each GPU (on a CPU each). Several machines: on each of them
+`torchrun --nnodes 2 --nproc-per-node 4 --rdzv-backend c10d --rdzv-endpoint HOST:29500 $(which veloxseg) train
+PREPARED -o RUN --devices 4 --nodes 2`. SLURM: `srun --nodes 2 --ntasks-per-node 4 veloxseg train PREPARED -o RUN
+--devices 4 --nodes 2`. The batch is shared by all processes, so give it by --set batch=…
+"""
 
 import argparse
+from pathlib import Path
+from typing import Any
 
-from veloxseg.errors import VeloxSegError
+from veloxseg.console import say
 
-SUMMARY = "(not there yet)"
+SUMMARY = "train a network on prepared data"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    pass
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("prepared", metavar="PREPARED", type=Path, help="a folder made by `veloxseg prepare`")
+    parser.add_argument(
+        "-o", "--output", metavar="RUN", type=Path, required=True, help="the training's folder"
+    )
+    parser.add_argument(
+        "--model", metavar="NAME", help="b (default), s, l, b+, c, or a peer such as slim-unetr"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change a setting of the recipe, such as learning_rate=1e-3; an unknown key lists all",
+    )
+    parser.add_argument("--epochs", type=int, metavar="N", help="default 300, as in the paper")
+    parser.add_argument(
+        "--max-minutes",
+        type=float,
+        metavar="N",
+        help="a short training for a CPU: higher rate, smaller batch, and a schedule that ends in this time",
+    )
+    parser.add_argument(
+        "--fold", type=int, metavar="K", help="a fold of cross-validation, instead of the 6:2:2 split"
+    )
+    parser.add_argument(
+        "--continue",
+        dest="resume",
+        action="store_true",
+        help="go on with the training in RUN, if there is one",
+    )
+    parser.add_argument("--precision", metavar="P", help="32-true (default) or bf16-mixed")
+    parser.add_argument("--accelerator", default="auto", metavar="A", help="auto (default), cpu, gpu or mps")
+    parser.add_argument(
+        "--devices", default="1", metavar="N", help="processes on this machine, one per device"
+    )
+    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="machines (default 1)")
 
 
-def run(arguments: argparse.Namespace) -> None:
-    raise VeloxSegError("`veloxseg train` is not there yet")
+def run(arguments: argparse.Namespace) -> int:
+    from veloxseg.train.recipe import SHORT, parse_overrides
+
+    settings: dict[str, Any] = dict(SHORT) if arguments.max_minutes is not None else {}
+    named = {
+        name: getattr(arguments, name) for name in ("model", "epochs", "max_minutes", "fold", "precision")
+    }
+    settings |= {name: value for name, value in named.items() if value is not None}
+    settings |= parse_overrides(arguments.set)
+
+    from veloxseg.train.loop import train
+    from veloxseg.train.stopping import Stopped
+
+    try:
+        train(
+            arguments.prepared,
+            arguments.output,
+            settings,
+            resume=arguments.resume,
+            accelerator=arguments.accelerator,
+            devices=int(arguments.devices) if arguments.devices.isdigit() else arguments.devices,
+            nodes=arguments.nodes,
+        )
+    except Stopped as stopped:
+        say(str(stopped))
+        return 130
+    return 0

@@ -1,1 +1,1 @@
-"""Training: the loop, the recipe, the losses, checkpoints that survive, progress that a person likes."""
+"""Training: the recipe, one loop on Lightning Fabric, checkpoints that survive, progress that a person likes."""

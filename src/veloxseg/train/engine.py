@@ -1,0 +1,78 @@
+"""Devices, precision and processes, by Lightning Fabric; and where the random numbers of a step come from."""
+
+import logging
+import os
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from veloxseg.console import set_quiet
+from veloxseg.errors import ConfigError
+from veloxseg.train.recipe import Recipe
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+__all__ = ["seed_step", "start_engine", "worker_count"]
+
+
+def start_engine(recipe: Recipe, *, accelerator: str, devices: int | str, nodes: int) -> "Fabric":
+    """Fabric, launched: with several devices every process returns from here. Only the first one talks."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its own deprecations
+        from lightning_fabric import Fabric
+        from lightning_fabric.strategies import DDPStrategy
+
+    for name in ("lightning_fabric", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    if recipe.threads:
+        torch.set_num_threads(recipe.threads)
+    several = nodes > 1 or devices not in (1, "1")
+    # every parameter has a gradient in the paper's objective; peers and single outputs may leave some out
+    unused = not (recipe.teachers and recipe.deep_supervision)
+    strategy: Any = DDPStrategy(find_unused_parameters=unused) if several else "auto"
+    try:
+        fabric = Fabric(
+            accelerator=accelerator,
+            devices=devices,
+            num_nodes=nodes,
+            strategy=strategy,
+            precision=recipe.precision,
+        )
+        fabric.launch()
+    except (ValueError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "accelerator" not in str(error).lower():
+            raise
+        raise ConfigError(
+            f"cannot use {accelerator} × {devices} ({str(error).splitlines()[0]}); try --devices 1"
+        ) from error
+    if not fabric.is_global_zero:
+        set_quiet(True)
+    if fabric.device.type == "cpu" or recipe.deterministic:
+        make_deterministic(fabric.device.type)
+    return fabric
+
+
+def make_deterministic(device: str) -> None:
+    """On a CPU this costs nothing. On a GPU up-sampling has no such kernel and only warns."""
+    if device == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
+        torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    # else each new tensor is filled with NaN first, which only helps to find bugs
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def seed_step(seed: int, process: int, epoch: int, step: int) -> None:
+    """Dropout of a step is a function of its address, like its patches: resuming needs no generator's state."""
+    value = np.random.SeedSequence([seed, process, epoch, step]).generate_state(1, np.uint64)[0]
+    torch.manual_seed(int(value >> np.uint64(1)))
+
+
+def worker_count(recipe: Recipe, device: str) -> int:
+    """On a CPU a patch is read while no core is free anyway."""
+    if recipe.workers >= 0:
+        return recipe.workers
+    return 0 if device == "cpu" else min(8, max(1, (os.cpu_count() or 2) - 1))

@@ -1,0 +1,123 @@
+"""What is minimised: a network, its teachers where it has some, and the loss, as one module (image, label) → terms.
+
+With the loss inside the module, autocast and DDP see one forward pass. The loss itself is computed in float32:
+a Gram matrix or a Dice sum over a million voxels is beyond bf16.
+"""
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from veloxseg.model.config import NetworkConfig
+from veloxseg.model.losses import SegmentationLoss, region_loss, sdkt_loss, segmentation_loss
+from veloxseg.model.network import VeloxSeg
+from veloxseg.model.sdkt import SDKTModel, SDKTOutput, deep_segmentations
+from veloxseg.networks import build_network
+from veloxseg.prepare.plan import Plan
+from veloxseg.train.recipe import Recipe
+
+__all__ = ["TERMS", "Objective", "PlainObjective", "TaughtObjective", "build_objective"]
+
+TERMS = ("total", "cross_entropy", "dice", "reconstruction", "transfer")  # the order of an objective's result
+
+
+class Objective(nn.Module):
+    """(image, label) → the loss terms in the order of TERMS."""
+
+    @property
+    def student(self) -> nn.Module:
+        """The network that is kept."""
+        raise NotImplementedError
+
+
+class TaughtObjective(Objective):
+    """VeloxSeg with its texture teachers: the paper's objective."""
+
+    def __init__(self, config: NetworkConfig, recipe: Recipe, segmentation: SegmentationLoss) -> None:
+        super().__init__()
+        self.model = SDKTModel(config)
+        self.outputs = None if recipe.deep_supervision else 1
+        self.loss = partial(
+            sdkt_loss,
+            segmentation=segmentation,
+            transfer=recipe.transfer,
+            reduction=recipe.reduction,
+            reconstruction_weight=recipe.reconstruction_weight,
+            transfer_weight=recipe.transfer_weight,
+        )
+
+    @property
+    def student(self) -> nn.Module:
+        return self.model.student
+
+    def forward(self, image_BCXYZ: Tensor, label_BXYZ: Tensor) -> Tensor:
+        output = self.model(image_BCXYZ)
+        with torch.autocast(image_BCXYZ.device.type, enabled=False):
+            output = SDKTOutput(
+                segmentations=[logits.float() for logits in output.segmentations[: self.outputs]],
+                reconstruction=output.reconstruction.float(),
+                student_features=output.student_features.float(),
+                teacher_features=[features.float() for features in output.teacher_features],
+            )
+            terms = self.loss(output, image_BCXYZ, label_BXYZ)
+            return torch.stack([getattr(terms, name) for name in TERMS])
+
+
+class PlainObjective(Objective):
+    """Any network without teachers: CE + Dice; VeloxSeg's deep outputs count as in the paper, peers have one."""
+
+    def __init__(self, network: nn.Module, recipe: Recipe, segmentation: SegmentationLoss) -> None:
+        super().__init__()
+        self.network = network
+        self.deep = recipe.deep_supervision and isinstance(network, VeloxSeg)
+        self.segmentation = segmentation
+
+    @property
+    def student(self) -> nn.Module:
+        return self.network
+
+    def forward(self, image_BCXYZ: Tensor, label_BXYZ: Tensor) -> Tensor:
+        outputs = self.logits(image_BCXYZ)
+        with torch.autocast(image_BCXYZ.device.type, enabled=False):
+            pairs = [self.segmentation(logits.float(), label_BXYZ) for logits in outputs]
+            cross_entropy = torch.stack([pair[0] for pair in pairs]).mean()
+            dice = torch.stack([pair[1] for pair in pairs]).mean()
+            nothing = torch.zeros_like(dice)
+            return torch.stack([cross_entropy + dice, cross_entropy, dice, nothing, nothing])
+
+    def logits(self, image_BCXYZ: Tensor) -> list[Tensor]:
+        if self.deep:
+            assert isinstance(self.network, VeloxSeg)
+            decoded = self.network.decode(self.network.encoder(image_BCXYZ))
+            return deep_segmentations(self.network, decoded)
+        return [self.network(image_BCXYZ)]
+
+
+def build_objective(architecture: str, settings: dict[str, Any], plan: Plan, recipe: Recipe) -> Objective:
+    """The network of these settings with the loss that its labels ask for."""
+    segmentation = loss_for(plan)
+    if architecture == "veloxseg" and recipe.teachers and settings["attention"] != "none":
+        return TaughtObjective(NetworkConfig.from_json(settings), recipe, segmentation)
+    return PlainObjective(build_network(architecture, settings), recipe, segmentation)
+
+
+def loss_for(plan: Plan) -> SegmentationLoss:
+    """CE + Dice over classes or overlapping regions; label values need not be 0, 1, 2, ..."""
+    if plan.regions is not None:
+        return partial(region_loss, regions=list(plan.regions.values()), ignore=plan.ignore_label)
+    values = [plan.labels[name] for name in plan.outputs]
+    if values == list(range(len(values))):
+        return partial(segmentation_loss, ignore=plan.ignore_label)
+    ignored = len(values)
+    table = torch.zeros(max(plan.labels.values()) + 1, dtype=torch.long)
+    table[values] = torch.arange(len(values))
+    if plan.ignore_label is not None:
+        table[plan.ignore_label] = ignored
+
+    def by_class(logits_BKXYZ: Tensor, label_BXYZ: Tensor) -> tuple[Tensor, Tensor]:
+        classes = table.to(label_BXYZ.device)[label_BXYZ.long()]
+        return segmentation_loss(logits_BKXYZ, classes, None if plan.ignore_label is None else ignored)
+
+    return by_class

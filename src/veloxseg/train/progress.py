@@ -1,0 +1,193 @@
+"""What a person sees of a training: a live table or plain lines, progress.csv, progress.png, TensorBoard files."""
+
+import csv
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from veloxseg.console import say
+from veloxseg.files import atomic_path
+from veloxseg.train.schedule import Pace
+
+__all__ = ["Display", "draw_curves", "duration", "write_csv"]
+
+COLUMNS = {  # of a row of history: title and format
+    "epoch": ("epoch", "{:d}"),
+    "learning_rate": ("rate", "{:.1e}"),
+    "total": ("loss", "{:.4f}"),
+    "cross_entropy": ("CE", "{:.4f}"),
+    "dice": ("Dice loss", "{:.4f}"),
+    "reconstruction": ("reconstr.", "{:.4f}"),
+    "transfer": ("transfer", "{:.5f}"),
+    "validation_dice": ("val. Dice", "{:.4f}"),
+    "seconds": ("s", "{:.1f}"),
+}
+LIVE_ROWS = 12
+Row = dict[str, Any]
+
+
+class Display:
+    """One for each training; every method may be called as often as wanted."""
+
+    def __init__(self, folder: Path, active: bool = True) -> None:
+        self.folder, self.active = folder, active  # of several processes one is active
+        self._live: Any = None
+        self._rows: list[Row] = []
+        self._drawn = 0.0
+        self._writer: Any = None
+
+    def __enter__(self) -> "Display":
+        if self.active and sys.stdout.isatty():
+            from rich.live import Live
+
+            self._live = Live(refresh_per_second=4)
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *details: Any) -> None:
+        if self._live is not None:
+            self._live.__exit__(*details)
+            self._live = None
+        if self._writer is not None:
+            self._writer.close()
+
+    def step(self, epoch: int, pace: Pace, step: int, loss: float, left: float) -> None:
+        """Within an epoch: only the live table shows it."""
+        if self._live is not None:
+            note = (
+                f"epoch {epoch} of {pace.epochs}, step {step} of {pace.steps_per_epoch}, "
+                f"loss {loss:.3f}, {duration(left)} left"
+            )
+            self._live.update(_table(self._rows, note))
+
+    def epoch(self, history: list[Row], epochs: int, left: float) -> None:
+        """An epoch is done: shows its row and writes the CSV; the picture, too, every few seconds."""
+        if not self.active:
+            return
+        self._rows = history
+        row = history[-1]
+        if self._live is not None:
+            self._live.update(_table(history, f"{duration(left)} left"))
+        else:
+            values = [f"{COLUMNS[name][0]} {text}" for name, text in _texts(row).items() if text]
+            say(f"{', '.join(values)} ({epochs} epochs, {duration(left)} left)")
+        write_csv(history, self.folder / "progress.csv")
+        self._tensorboard(row)
+        if time.monotonic() - self._drawn > 30:
+            self.draw(history)
+
+    def draw(self, history: list[Row]) -> None:
+        if history and self.active:
+            draw_curves(history, self.folder / "progress.png")
+        self._drawn = time.monotonic()
+
+    def _tensorboard(self, row: Row) -> None:
+        if self._writer is None:
+            try:
+                from tensorboardX import SummaryWriter
+            except ImportError:
+                return  # an extra; CSV and picture hold the same
+            folder = self.folder / "tensorboard"
+            self._writer = SummaryWriter(str(folder), purge_step=row["epoch"], write_to_disk=True)
+        for name, value in row.items():
+            if name != "epoch" and value is not None:
+                self._writer.add_scalar(name.replace(":", "/"), value, row["epoch"])
+        self._writer.flush()
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(3725)
+    '1 h 02 min'
+    """
+    seconds = max(0, round(seconds))
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 3600:
+        return f"{seconds // 60} min {seconds % 60:02d} s"
+    return f"{seconds // 3600} h {seconds % 3600 // 60:02d} min"
+
+
+def write_csv(history: list[Row], path: Path) -> None:
+    """Written anew and whole each time, so that a resumed run has neither gaps nor doubled rows."""
+    names = list(dict.fromkeys(name for row in history for name in row))
+    with atomic_path(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows(history)
+
+
+def _texts(row: Row) -> dict[str, str]:
+    return {
+        name: form.format(row[name]) if row.get(name) is not None else ""
+        for name, (_, form) in COLUMNS.items()
+        if name in row
+    }
+
+
+def _table(rows: list[Row], note: str) -> Any:
+    from rich.table import Table
+
+    table = Table(caption=note, caption_justify="left", expand=False)
+    for title, _ in COLUMNS.values():
+        table.add_column(title, justify="right", no_wrap=True)
+    for row in rows[-LIVE_ROWS:]:
+        texts = _texts(row)
+        table.add_row(*(texts.get(name, "") for name in COLUMNS))
+    return table
+
+
+def draw_curves(history: list[Row], path: Path) -> None:
+    """Losses above, validated Dice below, over epochs."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 6.4), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    losses, scores = figure.subplots(2, 1, sharex=True)
+    epochs = [row["epoch"] for row in history]
+    for name, colour in (
+        ("total", "#1f2937"),
+        ("cross_entropy", "#2563eb"),
+        ("dice", "#d97706"),
+        ("reconstruction", "#059669"),
+        ("transfer", "#9333ea"),
+    ):
+        values = [row[name] for row in history]
+        if any(value for value in values):
+            width = 2 if name == "total" else 1.2
+            losses.plot(
+                epochs, [v or None for v in values], color=colour, linewidth=width, label=COLUMNS[name][0]
+            )
+    losses.set(ylabel="training loss", yscale="log")
+    losses.legend(frameon=False, ncols=5, loc="upper right", fontsize=8)
+    _draw_scores(scores, history)
+    for axes in (losses, scores):
+        axes.grid(alpha=0.25, linewidth=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+    scores.set_xlabel("epoch")
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary)
+
+
+def _draw_scores(axes: Any, history: list[Row]) -> None:
+    rows = [row for row in history if row.get("validation_dice") is not None]
+    epochs = [row["epoch"] for row in rows]
+    parts = [name for name in dict.fromkeys(key for row in rows for key in row) if name.startswith("dice:")]
+    if len(parts) > 1:
+        for name in parts:
+            axes.plot(epochs, [row.get(name) for row in rows], linewidth=1, label=name.removeprefix("dice:"))
+    if rows:
+        values = [row["validation_dice"] for row in rows]
+        axes.plot(epochs, values, color="#b91c1c", linewidth=2, marker="o", markersize=3, label="mean")
+        top = max(range(len(rows)), key=values.__getitem__)
+        axes.annotate(
+            f"{values[top]:.3f}",
+            (epochs[top], values[top]),
+            xytext=(0, 6),
+            textcoords="offset points",
+            ha="center",
+        )
+        axes.legend(frameon=False, loc="lower right", fontsize=8)
+    axes.set(ylabel="Dice, whole validation volumes", ylim=(0, 1.05))
