@@ -79,15 +79,23 @@ def test_equals_monai(seed: int) -> None:
     monai = pytest.importorskip("monai.metrics")
     prediction, label = random_masks(seed + 100)
     found = score(prediction, label, SPACING, tolerance_mm=TOLERANCE)
-    ours, theirs = (torch.from_numpy(np.stack([~mask, mask])[None].astype(np.float32)) for mask in (prediction, label))
-    assert found.dice == pytest.approx(float(monai.compute_dice(ours, theirs, include_background=False)), abs=1e-6)
+    ours, theirs = (
+        torch.from_numpy(np.stack([~mask, mask])[None].astype(np.float32)) for mask in (prediction, label)
+    )
+    assert found.dice == pytest.approx(
+        float(monai.compute_dice(ours, theirs, include_background=False)), abs=1e-6
+    )
     hausdorff = monai.compute_hausdorff_distance(ours, theirs, percentile=95, spacing=SPACING)
     assert found.hd95_mm == pytest.approx(float(hausdorff), abs=1e-5)
     surface_dice = monai.compute_surface_dice(ours, theirs, [TOLERANCE], spacing=SPACING)
     assert found.nsd == pytest.approx(float(surface_dice), abs=1e-6)
     confusion = monai.get_confusion_matrix(ours, theirs, include_background=False)[0]
-    assert found.precision == pytest.approx(float(monai.compute_confusion_matrix_metric("precision", confusion)), abs=1e-6)
-    assert found.recall == pytest.approx(float(monai.compute_confusion_matrix_metric("recall", confusion)), abs=1e-6)
+    assert found.precision == pytest.approx(
+        float(monai.compute_confusion_matrix_metric("precision", confusion)), abs=1e-6
+    )
+    assert found.recall == pytest.approx(
+        float(monai.compute_confusion_matrix_metric("recall", confusion)), abs=1e-6
+    )
 
 
 def test_known_distances() -> None:
@@ -116,7 +124,14 @@ def test_properties(seed: int) -> None:
     assert (one.dice, one.hd95_mm, one.nsd) == pytest.approx((other.dice, other.hd95_mm, other.nsd))
     assert (one.precision, one.volume_error_ml) == pytest.approx((other.recall, -other.volume_error_ml))
     same = score(label, label, SPACING)
-    assert (same.dice, same.hd95_mm, same.nsd, same.precision, same.recall, same.volume_error_ml) == (1, 0, 1, 1, 1, 0)
+    assert (same.dice, same.hd95_mm, same.nsd, same.precision, same.recall, same.volume_error_ml) == (
+        1,
+        0,
+        1,
+        1,
+        1,
+        0,
+    )
     assert score(prediction, label, (1.8, 3.4, 6.2)).hd95_mm == pytest.approx(2 * one.hd95_mm)
 
 

@@ -6,7 +6,14 @@ import math
 import numpy as np
 import pytest
 
-from veloxseg.evaluate.statistics import Comparison, bootstrap_interval, compare, holm, signed_rank_p, summarise
+from veloxseg.evaluate.statistics import (
+    Comparison,
+    bootstrap_interval,
+    compare,
+    holm,
+    signed_rank_p,
+    summarise,
+)
 
 
 def test_summary_states_what_it_rests_on() -> None:
@@ -71,12 +78,16 @@ def test_holm() -> None:
 def test_who_wins() -> None:
     random = np.random.default_rng(0)
     first = random.uniform(0.5, 0.9, 20)
-    clear = compare(first, first + random.uniform(0.01, 0.1, 20), names=("a", "b"), structure="s", metric="dice")
+    clear = compare(
+        first, first + random.uniform(0.01, 0.1, 20), names=("a", "b"), structure="s", metric="dice"
+    )
     assert holm([clear])[0].verdict == "b is better"
     assert (clear.first_better, clear.second_better) == (0, 20)
     noise = compare(first, first + random.normal(0, 0.05, 20), names=("a", "b"), structure="s", metric="dice")
     assert holm([noise])[0].verdict == "within noise"
-    worse = compare(first, first + random.uniform(1, 2, 20), names=("a", "b"), structure="s", metric="hd95_mm")
+    worse = compare(
+        first, first + random.uniform(1, 2, 20), names=("a", "b"), structure="s", metric="hd95_mm"
+    )
     assert holm([worse])[0].verdict == "a is better"  # a larger distance is worse
     same = compare(first, first, names=("a", "b"), structure="s", metric="dice")
     assert holm([same])[0].verdict == "equal"
@@ -90,7 +101,9 @@ def test_volume_errors_are_compared_by_size() -> None:
 
 
 def test_only_cases_with_both_values_count() -> None:
-    found = compare([0.1, math.nan, 0.3], [0.2, 0.5, math.nan], names=("a", "b"), structure="s", metric="dice")
+    found = compare(
+        [0.1, math.nan, 0.3], [0.2, 0.5, math.nan], names=("a", "b"), structure="s", metric="dice"
+    )
     assert found.count == 1
     nothing = compare([math.nan], [0.5], names=("a", "b"), structure="s", metric="dice")
     assert nothing.count == 0

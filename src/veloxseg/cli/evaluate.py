@@ -15,23 +15,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-p", "--predictions", type=Path, action="append", required=True, metavar="FOLDER",
         help="folder of predicted label maps; give it twice to compare two methods",
     )  # fmt: skip
-    parser.add_argument("-l", "--labels", type=Path, required=True, metavar="FOLDER", help="folder of true label maps")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="REPORT", help="folder for the report")
+    parser.add_argument(
+        "-l", "--labels", type=Path, required=True, metavar="FOLDER", help="folder of true label maps"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="REPORT", help="folder for the report"
+    )
     parser.add_argument(
         "--regions", nargs="+", metavar="NAME=VALUES",
         help="structures to score, such as WT=1,2,4 TC=1,4 ET=4, or a known set: brats, brats2023, msd-brain, hecktor",
     )  # fmt: skip
     parser.add_argument("--images", type=Path, metavar="FOLDER", help="scans to show behind the masks")
     parser.add_argument("--names", nargs="+", metavar="NAME", help="names of the methods, one per -p")
-    parser.add_argument("--tolerance", type=float, default=2.0, metavar="MM", help="of NSD, in mm (default 2)")
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="cases scored at the same time (default 1)")
+    parser.add_argument(
+        "--tolerance", type=float, default=2.0, metavar="MM", help="of NSD, in mm (default 2)"
+    )
+    parser.add_argument(
+        "--threads", type=int, default=1, metavar="N", help="cases scored at the same time (default 1)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
     from veloxseg.console import progress, say, warn
     from veloxseg.evaluate import evaluate_folder, write_report
     from veloxseg.evaluate.regions import parse_regions
-    from veloxseg.evaluate.sections import warning_lines
     from veloxseg.evaluate.terminal import print_policy, print_tables
     from veloxseg.files import writable_folder
 
@@ -45,7 +52,7 @@ def run(arguments: argparse.Namespace) -> None:
         threads=arguments.threads,
         progress=lambda cases, total: progress(cases, "scoring", total),
     )
-    for line in warning_lines(evaluation):
+    for line in evaluation.warning_lines():
         warn(line)
     print_tables(evaluation)
     print_policy(evaluation)

@@ -149,6 +149,20 @@ class Evaluation:
             ]
         )
 
+    def warning_lines(self) -> list[str]:
+        """What a reader must know before the figures."""
+        lines = list(self.warnings)
+        for method, cases in self.missing.items():
+            if cases:
+                part = f"{len(cases)} of {len(self.cases)} cases"
+                lines.append(f"{method}: no prediction for {part}, counted as failures: {_some(cases)}")
+        for method, cases in self.extra.items():
+            if cases:
+                lines.append(
+                    f"{method}: {len(cases)} predictions have no label and are not scored: {_some(cases)}"
+                )
+        return lines
+
     def to_json(self) -> dict[str, Any]:
         """All of it, for `metrics.json`."""
         return {
@@ -176,3 +190,7 @@ class Evaluation:
             "metrics": {metric: self.summary(method, structure, metric).to_json() for metric in METRICS},
             "lesions": self.lesions(method, structure).to_json(),
         }
+
+
+def _some(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

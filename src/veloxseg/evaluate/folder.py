@@ -4,6 +4,7 @@
 >>> evaluation.summary(evaluation.methods[0], "tumour", "dice").mean
 """
 
+import math
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +26,9 @@ from veloxseg.io import read_header
 __all__ = ["evaluate_folder"]
 
 Files = Mapping[str, Path]
-Progress = Callable[[Iterable[CaseResult], int], Iterable[CaseResult]]  # passes cases on; knows how many will come
+Progress = Callable[
+    [Iterable[CaseResult], int], Iterable[CaseResult]
+]  # passes cases on; knows how many will come
 
 
 def evaluate_folder(
@@ -79,7 +82,10 @@ def evaluate_folder(
         seed=seed,
         missing={m: tuple(c for c in label_files if c not in found) for m, found in prediction_files.items()},
         extra={m: tuple(c for c in found if c not in label_files) for m, found in prediction_files.items()},
-        warnings=tuple(_value_warnings(regions or named, values)),
+        warnings=(
+            *_value_warnings(regions or named, values),
+            *_tolerance_warnings(tolerance_mm, results.values()),
+        ),
         label_files=label_files,
         prediction_files=prediction_files,
         provenance={
@@ -117,7 +123,8 @@ def _check_overlap(folder: Path, predictions: Files, label_folder: Path, labels:
     if not predictions.keys() & labels.keys():
         example, other = next(iter(labels)), next(iter(predictions))
         raise DatasetError(
-            f"no case of {label_folder} (such as {example!r}) is in {folder} (such as {other!r}); cases match by file name"
+            f"no case of {label_folder} (such as {example!r}) is in {folder} (such as {other!r}); "
+            "give folders whose files have the same names"
         )
 
 
@@ -142,6 +149,15 @@ def _value_warnings(known: Regions, values: frozenset[int]) -> Iterator[str]:
     for name, members in known.items():
         if not values & set(members):
             yield f"no file holds {name} (label value {', '.join(map(str, members))})"
+
+
+def _tolerance_warnings(tolerance_mm: float, results: Iterable[CaseResult]) -> Iterator[str]:
+    coarsest = max(max(result.geometry.spacing) for result in results)
+    if tolerance_mm < coarsest:
+        yield (
+            f"the tolerance of NSD, {tolerance_mm:g} mm, is less than the longest side of a voxel, {coarsest:.3g} mm; "
+            f"--tolerance {math.ceil(coarsest * 10) / 10:g} lets a surface be one voxel off"
+        )
 
 
 def _map(work: Callable[[str], CaseResult], cases: Sequence[str], threads: int) -> Iterator[CaseResult]:

@@ -10,17 +10,16 @@ __all__ = ["find_images"]
 
 
 def find_images(folder: Path) -> dict[str, dict[str, Path]]:
-    """Image name (its ending after the last "_") -> modality -> file."""
+    """Case -> modality -> file. The modality is the name's last part, or what `dataset.json` calls the channel."""
     modalities = _channel_names(folder)
     found: dict[str, dict[str, Path]] = {}
     for name, path in list_cases(folder).items():
         case, _, channel = name.rpartition("_")
+        found.setdefault(name, {})[modalities.get(0, "image")] = path
         if case and channel.isdecimal() and len(channel) == 4:
             found.setdefault(case, {})[modalities.get(int(channel), f"channel {int(channel)}")] = path
-        else:
-            found.setdefault(name, {})[modalities.get(0, "image")] = path
-            if case:
-                found.setdefault(case, {})[channel.lower()] = path
+        elif case:
+            found.setdefault(case, {})[channel.lower()] = path
     return found
 
 

@@ -35,12 +35,14 @@ def join(children: Iterable[str]) -> Html:
     return Html("".join(child if isinstance(child, Html) else html.escape(child) for child in children))
 
 
-def table(head: Iterable[str], rows: Iterable[Iterable[str]], **attributes: str | bool) -> Html:
+def table(
+    head: Iterable[str], rows: Iterable[Iterable[str]], *, box: str = "scroll", **attributes: str
+) -> Html:
     """A table in a box that scrolls sideways on a narrow screen; text that is no cell yet becomes one."""
     columns = [_cell("th", name, scope="col") for name in head]
     body = [element("tr", *(_cell("td", value) for value in row)) for row in rows]
     content = element("thead", element("tr", *columns)) + element("tbody", *body)
-    return element("div", element("table", Html(content), **attributes), class_="scroll")
+    return element("div", element("table", Html(content), **attributes), class_=box)
 
 
 def data_uri(png: bytes) -> str:

@@ -38,7 +38,7 @@ ROUNDING_MM = 1e-4  # a spacing of 1 mm may be stored as 1.00000003, and two suc
 
 POLICY: dict[Outcome, str] = {
     "scored": "in both: all metrics as defined",
-    "correctly empty": "in neither: undefined, left out of every mean and counted here (as nnU-Net, MONAI and AutoPET do)",
+    "correctly empty": "in neither: undefined, so in no mean, and counted here (as nnU-Net, MONAI and AutoPET do)",
     "missed": "in the label, not in the prediction: Dice, NSD, precision and recall 0; HD95 the diagonal of the image",
     "false alarm": "in the prediction, not in the label: Dice, NSD and precision 0; HD95 the diagonal of the image; "
     "recall and relative volume error undefined",
@@ -86,8 +86,8 @@ METRICS: dict[str, Metric] = {
     "nsd": Metric(title="NSD", unit="", better="higher", digits=3),
     "precision": Metric(title="Precision", unit="", better="higher", digits=3),
     "recall": Metric(title="Recall", unit="", better="higher", digits=3),
-    "volume_error_ml": Metric(title="Volume error", unit="mL", better="nearer to zero", digits=2),
-    "volume_error_percent": Metric(title="Volume error", unit="%", better="nearer to zero", digits=1),
+    "volume_error_ml": Metric(title="Vol. error", unit="mL", better="nearer to zero", digits=2),
+    "volume_error_percent": Metric(title="Vol. error", unit="%", better="nearer to zero", digits=1),
 }
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from veloxseg.evaluate.lesions import components
 from veloxseg.evaluate.metrics import bounding_box
-from veloxseg.evaluate.views import View, grey_level, png, to_radiological
+from veloxseg.evaluate.views import View, grey_level, png, to_radiological, window
 from veloxseg.io import Geometry
 
 __all__ = ["COLOURS", "Picture", "agreement", "draw_case", "shown_images"]
@@ -37,6 +37,7 @@ class Picture:
 
     title: str
     png: bytes
+    aspect: float  # width / height
 
 
 def draw_case(
@@ -50,25 +51,33 @@ def draw_case(
     wanted = [value for value in values if value < len(shown)]
     shown[wanted] = wanted
     code = to_radiological(agreement(shown[prediction], shown[label]), geometry)
-    x, y, z = focus(code.array)
+    _, y, z = focus(code.array)
+    across, along = (code.spacing[0], code.spacing[1]), (code.spacing[0], code.spacing[2])
+    near = _surrounding(code.array[:, :, z], across)
     name = next(iter(shown_images(images)), None)
     if name is None:
-        grey = View(array=np.full(label.shape, 24, dtype=np.uint8), spacing=code.spacing)
+        image, limits, title = np.zeros_like(code.array), (0.0, 255.0), ""
     else:
-        image = to_radiological(images[name], geometry)
-        grey = View(array=grey_level(image.array, name), spacing=image.spacing)
-    across, along = (code.spacing[0], code.spacing[1]), (code.spacing[0], code.spacing[2])
-    title = f"{name}, " if name else ""
-    body = bounding_box(grey.array > 12) if name else tuple(slice(0, n) for n in code.array.shape)
-    body = tuple(_hull(a, b) for a, b in zip(body, bounding_box(code.array), strict=True))
-    yield _slice(f"{title}axial", grey.array[:, :, z][body[:2]], code.array[:, :, z][body[:2]], across, "RLAP")
-    near = _surrounding(code.array[:, :, z], across)
-    yield _slice(f"{title}axial, close-up", grey.array[:, :, z][near], code.array[:, :, z][near], across, "RLAP")
-    side = body[0], body[2]
-    yield _slice(f"{title}coronal", grey.array[:, y][side], code.array[:, y][side], along, "RLSI")
+        image = to_radiological(images[name], geometry).array
+        limits, title = window(image, name), f"{name.upper()}, "
+    body = _hull(_body(image, limits), bounding_box(code.array))
+
+    def cut(
+        plane: tuple[Any, ...],
+        part: tuple[slice, ...],
+        caption: str,
+        spacing: tuple[float, float],
+        letters: str,
+    ) -> Picture:
+        grey = grey_level(image[plane][part], limits)
+        return _picture(title + caption, grey, code.array[plane][part], spacing, letters)
+
+    everything = slice(None)
+    yield cut((everything, everything, z), body[:2], "axial", across, "RLAP")
+    yield cut((everything, everything, z), near, "axial, close-up", across, "RLAP")
+    yield cut((everything, y), (body[0], body[2]), "coronal", along, "RLSI")
     if "pet" in images:
-        pet = to_radiological(images["pet"], geometry).array
-        yield from _projections(pet, code)
+        yield from _projections(to_radiological(images["pet"], geometry).array, code)
 
 
 def shown_images(names: Iterable[str]) -> list[str]:
@@ -101,36 +110,51 @@ def focus(code: npt.NDArray[np.uint8]) -> tuple[int, int, int]:
     numbered, sizes = components(mask[box])
     largest = numbered == 1 + int(np.argmax(sizes))
     x, y, z = (
-        box[axis].start + int(np.argmax(largest.sum(axis=tuple(a for a in range(3) if a != axis)))) for axis in range(3)
+        box[axis].start + int(np.argmax(largest.sum(axis=tuple(a for a in range(3) if a != axis))))
+        for axis in range(3)
     )
     return x, y, z
 
 
 def _projections(pet: Array, code: View) -> Iterator[Picture]:
     """The brightest voxel of each ray; hot is dark, as nuclear medicine prints it."""
-    priority = np.array([0, 4, 2, 3, 1], dtype=np.uint8)  # of a ray's voxels: agreement, then missed, then made up
+    priority = np.array(
+        [0, 4, 2, 3, 1], dtype=np.uint8
+    )  # of a ray's voxels: agreement, then missed, then made up
     by_rank = np.argsort(priority).astype(np.uint8)
-    for axis, title, letters in ((1, "front", "RLSI"), (0, "side", "APSI")):
-        rays = 255 - grey_level(pet.max(axis=axis), "pet")
-        found = by_rank[priority[code.array].max(axis=axis)]
+    ranks = priority[code.array]
+    for axis, side, letters in ((1, "front", "RLSI"), (0, "side", "APSI")):
+        brightest = pet.max(axis=axis)
+        rays = 255 - grey_level(brightest, window(brightest, "pet"))
         spacing = code.spacing[1 - axis], code.spacing[2]
-        yield _slice(f"PET projection, {title}", rays, found, spacing, letters)
+        yield _picture(f"PET projection, {side}", rays, by_rank[ranks.max(axis=axis)], spacing, letters)
 
 
-def _slice(title: str, grey: Array, code: Array, spacing: tuple[float, float], letters: str) -> Picture:
-    return Picture(title=title, png=png(grey, code, spacing, letters, tuple(COLOURS.values())))
+def _picture(title: str, grey: Array, code: Array, spacing: tuple[float, float], letters: str) -> Picture:
+    aspect = grey.shape[0] * spacing[0] / (grey.shape[1] * spacing[1])
+    return Picture(title=title, png=png(grey, code, spacing, letters, tuple(COLOURS.values())), aspect=aspect)
 
 
-def _hull(one: slice, other: slice) -> slice:
-    if one.start == one.stop or other.start == other.stop:
-        return other if one.start == one.stop else one
-    return slice(min(one.start, other.start), max(one.stop, other.stop))
+def _body(image: Array, limits: tuple[float, float]) -> tuple[slice, ...]:
+    """The box around what is not black; all of a black image."""
+    box = bounding_box(image > limits[0] + 0.05 * (limits[1] - limits[0]))
+    return box if box[0].stop else tuple(slice(0, size) for size in image.shape)
+
+
+def _hull(box: tuple[slice, ...], other: tuple[slice, ...]) -> tuple[slice, ...]:
+    """The box around two boxes; the first is never empty."""
+    if not other[0].stop:
+        return box
+    return tuple(slice(min(a.start, b.start), max(a.stop, b.stop)) for a, b in zip(box, other, strict=True))
 
 
 def _surrounding(code: Array, spacing: tuple[float, float]) -> tuple[slice, ...]:
     """A square around all that is coloured, with a margin, inside the image."""
     box = bounding_box(code) if code.any() else tuple(slice(0, n) for n in code.shape)
-    half = max((part.stop - part.start) * step for part, step in zip(box, spacing, strict=True)) / 2 + CLOSE_UP_MM
+    half = (
+        max((part.stop - part.start) * step for part, step in zip(box, spacing, strict=True)) / 2
+        + CLOSE_UP_MM
+    )
     result = []
     for part, step, size in zip(box, spacing, code.shape, strict=True):
         centre = (part.start + part.stop) / 2

@@ -7,9 +7,11 @@ import io
 import math
 import warnings
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from veloxseg.evaluate.evaluation import Evaluation
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["BINS_ML", "bin_names", "case_dice", "dice_by_volume", "volume_agreement"]
+__all__ = ["BINS_ML", "bin_names", "bland_altman", "case_dice", "dice_by_volume", "volume_scatter"]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
@@ -27,8 +29,9 @@ INK, GRID = "#333333", "#dddddd"
 
 def bin_names() -> list[str]:
     """The ranges of lesion volume in millilitres, as they stand under the boxes."""
-    pairs = zip(BINS_ML[:-1], BINS_ML[1:], strict=True)
-    return [f"<{b:g}" if a == 0 else f"≥{a:g}" if math.isinf(b) else f"{a:g}–{b:g}" for a, b in pairs]
+    return [
+        f"<{b:g}" if a == 0 else f"≥{a:g}" if math.isinf(b) else f"{a:g}–{b:g}" for a, b in pairwise(BINS_ML)
+    ]
 
 
 def dice_by_volume(evaluation: Evaluation, structure: str) -> bytes | None:
@@ -42,7 +45,7 @@ def dice_by_volume(evaluation: Evaluation, structure: str) -> bytes | None:
         return None
     place = np.digitize(volumes, BINS_ML) - 1
     shown = range(int(place.min()), int(place.max()) + 1)
-    figure, axes = _figure(max(4.2, 1.1 * len(shown) + 1.4), 3.4)
+    figure, axes = _figure()
     width = 0.75 / len(evaluation.methods)
     for number, method in enumerate(evaluation.methods):
         dices = np.array([lesion.dice for lesion in lesions[method]])
@@ -50,55 +53,67 @@ def dice_by_volume(evaluation: Evaluation, structure: str) -> bytes | None:
             centre = position + (number - (len(evaluation.methods) - 1) / 2) * width
             _box(axes, dices[place == index], centre, width, number)
     names = bin_names()
-    axes.set_xticks(range(len(shown)), [f"{names[i]}\n{np.count_nonzero(place == i)} lesions" for i in shown])
+    axes.set_xticks(range(len(shown)), [f"{names[i]}\nn = {np.count_nonzero(place == i)}" for i in shown])
     axes.set_xlim(-0.6, len(shown) - 0.4)
     axes.set(ylim=(-0.03, 1.03), ylabel="Dice of the lesion", xlabel="labelled lesion volume in mL")
     _legend(axes, evaluation.methods)
     return _png(figure)
 
 
-def volume_agreement(evaluation: Evaluation, structure: str) -> bytes | None:
-    """Predicted against labelled volume, and their difference over their mean (Bland and Altman)."""
-    figure, scatter, bland = _figure_of_two(8.4, 3.6)
-    largest = 0.0
-    for number, method in enumerate(evaluation.methods):
-        scores = [row.scores for row in evaluation.select(method, structure)]
-        scores = [s for s in scores if s.outcome not in ("correctly empty", "no prediction")]
-        if not scores:
-            continue
-        labelled = np.array([s.label_volume_ml for s in scores])
-        predicted = np.array([s.volume_ml for s in scores])
-        largest = max(largest, labelled.max(), predicted.max())
-        style: dict[str, Any] = {
-            "c": COLOURS[number % 6],
-            "marker": MARKERS[number % 6],
-            "s": 22,
-            "alpha": 0.75,
-            "lw": 0,
-        }
-        scatter.scatter(labelled, predicted, **style)
-        difference = predicted - labelled
-        bland.scatter((predicted + labelled) / 2, difference, **style)
-        bland.axhline(difference.mean(), color=COLOURS[number % 6], lw=1.2)
-        if len(difference) > 1:
-            for side in (-1.96, 1.96):
-                limit = difference.mean() + side * difference.std(ddof=1)
-                bland.axhline(limit, color=COLOURS[number % 6], lw=1, ls="--")
+def volume_scatter(evaluation: Evaluation, structure: str) -> bytes | None:
+    """Predicted against labelled volume; None without a case that has one."""
+    pairs = {method: _volumes(evaluation, method, structure) for method in evaluation.methods}
+    largest = max(volumes.max(initial=0) for volumes in pairs.values())
     if largest == 0:
         return None
-    scatter.plot([0, largest * 1.05], [0, largest * 1.05], color=INK, lw=0.8, zorder=0)
-    scatter.set(xlabel="labelled volume in mL", ylabel="predicted volume in mL")
-    bland.axhline(0, color=INK, lw=0.8, zorder=0)
-    bland.set(xlabel="mean of both volumes in mL", ylabel="predicted − labelled in mL")
-    bland.set_title("line: mean; dashed: ±1.96 standard deviations", fontsize=8, color=INK, loc="left")
-    _legend(scatter, evaluation.methods)
+    figure, axes = _figure()
+    axes.plot([0, largest * 1.05], [0, largest * 1.05], color=INK, lw=0.8, zorder=0)
+    for number, (predicted, labelled) in enumerate(pairs.values()):
+        axes.scatter(labelled, predicted, **_dots(number))
+    axes.set(xlabel="labelled volume in mL", ylabel="predicted volume in mL")
+    _legend(axes, evaluation.methods)
     return _png(figure)
+
+
+def bland_altman(evaluation: Evaluation, structure: str) -> bytes | None:
+    """Difference of volumes over their mean, with the limits of agreement; None without a case that has one."""
+    pairs = {method: _volumes(evaluation, method, structure) for method in evaluation.methods}
+    if not any(volumes.size for volumes in pairs.values()):
+        return None
+    figure, axes = _figure()
+    axes.axhline(0, color=INK, lw=0.8, zorder=0)
+    for number, (predicted, labelled) in enumerate(pairs.values()):
+        difference = predicted - labelled
+        axes.scatter((predicted + labelled) / 2, difference, **_dots(number))
+        if len(difference) > 1:
+            mean, limit = difference.mean(), 1.96 * difference.std(ddof=1)
+            axes.axhline(mean, color=COLOURS[number % 6], lw=1.2)
+            for side in (mean - limit, mean + limit):
+                axes.axhline(side, color=COLOURS[number % 6], lw=1, ls="--")
+    axes.set(xlabel="mean of both volumes in mL", ylabel="predicted − labelled in mL")
+    _legend(axes, evaluation.methods)
+    return _png(figure)
+
+
+def _volumes(evaluation: Evaluation, method: str, structure: str) -> npt.NDArray[np.float64]:
+    """(2, cases): predicted and labelled volumes of the cases that have a prediction and any volume."""
+    scores = [row.scores for row in evaluation.select(method, structure)]
+    kept = [
+        (s.volume_ml, s.label_volume_ml)
+        for s in scores
+        if s.outcome not in ("correctly empty", "no prediction")
+    ]
+    return np.array(kept, dtype=np.float64).reshape(-1, 2).T
+
+
+def _dots(number: int) -> dict[str, Any]:
+    return {"c": COLOURS[number % 6], "marker": MARKERS[number % 6], "s": 24, "alpha": 0.7, "lw": 0}
 
 
 def case_dice(evaluation: Evaluation) -> bytes:
     """Every case as a dot, for each structure; the bar is the mean with its 95 % interval."""
     methods, structures = evaluation.methods, list(evaluation.structures)
-    figure, axes = _figure(max(4.2, (0.5 + 0.35 * len(methods)) * len(structures) + 2.4), 3.4)
+    figure, axes = _figure(max(5.4, 0.4 * len(structures) * len(methods)))
     random = np.random.default_rng(evaluation.seed)
     width = 0.8 / len(methods)
     for number, method in enumerate(methods):
@@ -163,23 +178,14 @@ def _legend(axes: "Axes", methods: Sequence[str]) -> None:
         text.set_text(name)
 
 
-def _figure(width: float, height: float) -> tuple["Figure", "Axes"]:
+def _figure(width: float = 5.4) -> tuple["Figure", "Axes"]:
+    """Inches; on the page all plots are scaled to one width."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, 3.3), layout="constrained")
     axes = figure.add_subplot()
     _style(axes)
     return figure, axes
-
-
-def _figure_of_two(width: float, height: float) -> tuple["Figure", "Axes", "Axes"]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    _style(left)
-    _style(right)
-    return figure, left, right
 
 
 def _style(axes: "Axes") -> None:

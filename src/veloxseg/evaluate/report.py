@@ -12,11 +12,11 @@ from pathlib import Path
 
 from veloxseg.console import warn
 from veloxseg.errors import ImageError
-from veloxseg.evaluate import plots, sections
+from veloxseg.evaluate import explain, plots, sections
 from veloxseg.evaluate.evaluation import Evaluation
 from veloxseg.evaluate.images import find_images
-from veloxseg.evaluate.markup import Html, data_uri, element, join
-from veloxseg.evaluate.pictures import COLOURS, Array, draw_case, shown_images
+from veloxseg.evaluate.markup import Html, data_uri, element
+from veloxseg.evaluate.pictures import COLOURS, Array, Picture, draw_case, shown_images
 from veloxseg.evaluate.tables import write_tables
 from veloxseg.files import atomic_path, writable_folder
 from veloxseg.io import Geometry, read, read_label
@@ -42,7 +42,9 @@ def chosen_cases(evaluation: Evaluation) -> dict[str, str]:
     """Worst, median and best case by mean Dice of the first method, among those that it predicted."""
     method = evaluation.methods[0]
     dices = evaluation.case_dice(method)
-    ranked = sorted((dice, case) for case, dice in dices.items() if case in evaluation.prediction_files[method])
+    ranked = sorted(
+        (dice, case) for case, dice in dices.items() if case in evaluation.prediction_files[method]
+    )
     chosen: dict[str, str] = {}
     for name, index in (("Worst", 0), ("Best", len(ranked) - 1), ("Median", (len(ranked) - 1) // 2)):
         if ranked and ranked[index][1] not in chosen:
@@ -71,31 +73,57 @@ def _page(evaluation: Evaluation, images: Path | None) -> str:
 
 
 def _header(evaluation: Evaluation) -> Html:
-    count, structures = len(evaluation.cases), len(evaluation.structures)
-    facts = f"{count} case{'s'[: count != 1]} · {structures} structure{'s'[: structures != 1]} · {evaluation.provenance['created'][:10]}"
+    facts = (
+        " against ".join(evaluation.methods),
+        _count(len(evaluation.cases), "case"),
+        _count(len(evaluation.structures), "structure"),
+        evaluation.provenance["created"][:10],
+    )
     return element(
         "header",
         element("h1", "Segmentation report"),
-        element("p", f"{' against '.join(evaluation.methods)} · {facts}", class_="soft"),
+        element("p", " · ".join(facts), class_="soft"),
         element("span", NOTICE, class_="notice"),
     )
 
 
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def _sections(evaluation: Evaluation, images: Path | None) -> Iterator[Html]:
-    if lines := sections.warning_lines(evaluation):
+    if lines := evaluation.warning_lines():
         yield element("section", element("ul", *(element("li", line) for line in lines)), class_="warnings")
-    note = "Mean, 95 % interval, median and the number of cases they rest on; how empty and missed structures count is stated below."
-    yield _section("Summary", sections.cards(evaluation), sections.summary_table(evaluation), element("p", element("small", note)))
+    note = "Mean, 95 % interval, median and the cases they rest on. How empty and missed structures count: see below."
+    yield _section("Summary", *_cards(evaluation), sections.summary_table(evaluation), _note(note))
     if len(evaluation.methods) > 1:
-        yield _section("Which method is better?", sections.comparison_table(evaluation))
+        first, *others = evaluation.methods
+        note = f"Differences are {' or '.join(others)} minus {first}, with their 95 % interval."
+        yield _section("Which method is better?", sections.comparison_table(evaluation), _note(note))
     yield _section("Pictures", *_pictures(evaluation, images))
     yield _section("Plots", element("div", *_plots(evaluation), class_="plots"))
-    yield _section("Lesion by lesion", sections.lesion_table(evaluation))
-    search = element("input", class_="filter", type="search", placeholder="Find a case …", aria_label="Find a case", data_table="cases")
-    cases = element("div", sections.case_table(evaluation), class_="tall")
-    yield _section("Case by case", search, cases, element("p", element("small", "Click a column to sort.")))
-    yield _section("How this was scored", sections.policy(evaluation))
-    yield _section("Settings and provenance", sections.provenance(evaluation))
+    note = (
+        "Over all cases; FN and FP volume: of missed and of false lesions, mean per case, as AutoPET scores."
+    )
+    yield _section("Lesion by lesion", sections.lesion_table(evaluation), _note(note))
+    hint = "Find a case …"
+    search = element(
+        "input", class_="filter", type="search", placeholder=hint, aria_label=hint, data_table="cases"
+    )
+    yield _section("Case by case", search, sections.case_table(evaluation), _note("Click a column to sort."))
+    yield _section("How this was scored", explain.method(evaluation))
+    yield _section("Settings and provenance", explain.provenance(evaluation))
+
+
+def _cards(evaluation: Evaluation) -> Iterator[Html]:
+    for method in evaluation.methods:
+        if len(evaluation.methods) > 1:
+            yield element("h3", method)
+        yield sections.cards(evaluation, method)
+
+
+def _note(text: str) -> Html:
+    return element("p", element("small", text))
 
 
 def _section(title: str, *content: Html) -> Html:
@@ -107,8 +135,10 @@ def _plots(evaluation: Evaluation) -> Iterator[Html]:
     for structure in list(evaluation.structures)[:MOST_PLOTTED]:
         if png := plots.dice_by_volume(evaluation, structure):
             yield _plot(png, f"{structure}: Dice of single lesions by their labelled volume.")
-        if png := plots.volume_agreement(evaluation, structure):
-            yield _plot(png, f"{structure}: agreement of volumes; right, Bland–Altman.")
+        if png := plots.volume_scatter(evaluation, structure):
+            yield _plot(png, f"{structure}: predicted against labelled volume of every case.")
+        if png := plots.bland_altman(evaluation, structure):
+            yield _plot(png, f"{structure}: Bland–Altman; line: mean, dashed: ±1.96 standard deviations.")
 
 
 def _plot(png: bytes, caption: str) -> Html:
@@ -127,8 +157,7 @@ def _pictures(evaluation: Evaluation, images: Path | None) -> Iterator[Html]:
     for case, rank in chosen_cases(evaluation).items():
         yield element("h3", f"{rank}: {case}")
         yield from _case_pictures(evaluation, case, found.get(case, {}))
-    view = "Seen from the front or from the feet: the patient's right is on the left. Slices through the largest labelled lesion."
-    yield element("p", element("small", view))
+    yield _note("The patient's right is on the left of a picture. Slices cut the largest labelled lesion.")
 
 
 def _case_pictures(evaluation: Evaluation, case: str, files: Mapping[str, Path]) -> Iterator[Html]:
@@ -141,14 +170,17 @@ def _case_pictures(evaluation: Evaluation, case: str, files: Mapping[str, Path])
             yield element("p", f"{method}: no prediction", class_="bad")
             continue
         dice = evaluation.case_dice(method).get(case)
-        yield element("p", f"{method}: Dice {sections.number(dice, 3)}" if dice is not None else method, class_="soft")
+        yield element(
+            "p", f"{method}: Dice {sections.number(dice, 3)}" if dice is not None else method, class_="soft"
+        )
         drawn = draw_case(read_label(path).array, label.array, label.geometry, images, values)
-        yield element("div", *(_figure(picture.png, picture.title, case) for picture in drawn), class_="row")
+        yield element("div", *(_figure(picture, case) for picture in drawn), class_="row")
 
 
-def _figure(png: bytes, title: str, case: str) -> Html:
-    image = element("img", src=data_uri(png), alt=f"{case}: {title}", loading="lazy")
-    return element("figure", image, element("figcaption", title[0].upper() + title[1:]))
+def _figure(picture: Picture, case: str) -> Html:
+    title = picture.title[0].upper() + picture.title[1:]
+    image = element("img", src=data_uri(picture.png), alt=f"{case}: {title}")
+    return element("figure", image, element("figcaption", title), style=f"--aspect:{picture.aspect:.3f}")
 
 
 def _load(files: Mapping[str, Path], geometry: Geometry) -> dict[str, Array]:

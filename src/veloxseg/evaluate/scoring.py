@@ -57,8 +57,9 @@ def score_case(
             hashes[f"{method}/{path.name}"] = sha256(path)
         values |= here
         box = tuple(map(_union, bounding_box(prediction), bounding_box(label)))
+        ours, theirs = np.ascontiguousarray(prediction[box]), np.ascontiguousarray(label[box])
         for name, members in structures(here).items():
-            masks = _mask(prediction[box], members), _mask(label[box], members)
+            masks = _mask(ours, members), _mask(theirs, members)
             rows[method, name] = _score(
                 case, method, name, *masks, geometry, tolerance_mm, missing=path is None
             )

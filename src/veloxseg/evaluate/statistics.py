@@ -17,7 +17,7 @@ from veloxseg.evaluate.metrics import METRICS
 
 __all__ = ["Comparison", "Summary", "bootstrap_interval", "compare", "holm", "summarise"]
 
-RESAMPLES = 5000
+RESAMPLES = 2000
 SIGNIFICANT = 0.05
 FEWEST_CASES = 6  # with 5 differing cases the smallest possible two-sided p is 2/2^5 = 0.0625
 

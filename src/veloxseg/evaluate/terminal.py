@@ -16,12 +16,20 @@ COUNTED = ("missed", "false alarm", "no prediction", "correctly empty")
 
 def print_tables(evaluation: Evaluation) -> None:
     """Means over cases; with more than one method, also who is ahead and whether it is noise."""
-    head = ["structure", "method", "cases", *(title(metric) for metric in SUMMARISED), "lesions found"]
+    head = [
+        "structure",
+        "method",
+        "cases",
+        *(title(metric) for metric in SUMMARISED),
+        "HD95 median",
+        "lesions found",
+    ]
     rows = []
     for structure in evaluation.structures:
         for method in evaluation.methods:
             means = (evaluation.summary(method, structure, m) for m in SUMMARISED)
             figures = [number(s.mean, METRICS[m].digits) for m, s in zip(SUMMARISED, means, strict=True)]
+            figures.append(number(evaluation.summary(method, structure, "hd95_mm").median, 2))
             lesions = evaluation.lesions(method, structure)
             count = str(evaluation.summary(method, structure, "dice").count)
             rows.append([structure, method, count, *figures, f"{lesions.found}/{lesions.lesions}"])
@@ -48,7 +56,14 @@ def print_policy(evaluation: Evaluation) -> None:
 def _comparison(comparison: Comparison) -> list[str]:
     difference = number(comparison.difference, METRICS[comparison.metric].digits + 1)
     ps = [number(comparison.p, 4), number(comparison.p_holm, 4)]
-    return [comparison.structure, title(comparison.metric), comparison.ahead or "–", difference, *ps, comparison.verdict]
+    return [
+        comparison.structure,
+        title(comparison.metric),
+        comparison.ahead or "–",
+        difference,
+        *ps,
+        comparison.verdict,
+    ]
 
 
 def _print(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
