@@ -194,7 +194,8 @@ def _check_label(case: Case, volumes: dict[str, Volume], labels: dict[str, int],
             problem,
             "correct the label map, or list the value in dataset.json or cases.json",
         )
-    if volumes and (problem := label_grid_problem(label, volumes)):
+    # with a scan unread, the label may be drawn on that one
+    if volumes.keys() == case.images.keys() and (problem := label_grid_problem(label, volumes)):
         add("error", "grid", case.label, problem, "resample the label to its image with nearest neighbour")
 
 

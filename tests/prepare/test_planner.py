@@ -1,0 +1,148 @@
+"""The plan: readable, overridable, and the paper's where the paper says."""
+
+import json
+from typing import Any
+
+import pytest
+
+from veloxseg.errors import ConfigError, ShapeError
+from veloxseg.prepare.dataset import Case, Dataset
+from veloxseg.prepare.plan import Plan
+from veloxseg.prepare.planner import BUDGET, choose_patch, choose_spacing, make_plan
+from veloxseg.prepare.splits import assign_splits, given_folds, make_folds
+
+DATASET = Dataset(
+    name="tiny",
+    layout="table",
+    root=None,  # type: ignore[arg-type]
+    modalities=("pet", "ct"),
+    labels={"background": 0, "a": 1, "b": 2, "ignore": 3},
+    regions={"all": (1, 2), "b": (2,)},
+    ignore_label=3,
+    cases=(Case(name="x", patient="x", images={}),),
+)
+
+
+def fingerprint(**ct: Any) -> dict[str, Any]:
+    numbers = {"percentile_0.5": -80.0, "percentile_99.5": 200.0, "mean": 30.0, "std": 35.0}
+    grid = {
+        "median_spacing": [1.0, 1.0, 3.0],
+        "coarse_spacing": [0.8, 0.8, 1.5],
+        "median_shape": [400.0, 400.0, 120.0],
+    }
+    common = {**grid, "intensity": {"foreground": numbers, "body": numbers}}
+    return {
+        "modalities": {
+            "pet": {**common, "kind": "pet", "on_label_grid": 0},
+            "ct": {**common, "kind": "ct", "on_label_grid": 9, **ct},
+        }
+    }
+
+
+def test_plan_follows_the_paper_and_survives_json() -> None:
+    plan = make_plan(DATASET, fingerprint())
+    pet, ct = plan.modalities
+    assert plan.names == ("pet", "ct")
+    assert plan.reference == "ct"  # the labels are drawn on it
+    assert (ct.normalisation.scheme, ct.normalisation.low, ct.normalisation.high) == (
+        "clip_zscore",
+        -80.0,
+        200.0,
+    )
+    assert pet.normalisation.scheme == "zscore_body"
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+
+
+def test_overrides() -> None:
+    plan = make_plan(
+        DATASET,
+        fingerprint(),
+        spacing=(2, 2, 2),
+        patch=(128, 128, 64),
+        reference="pet",
+        register="rigid",
+        normalise={"ct": "zscore_body", "pet": "none"},
+    )
+    assert (plan.spacing, plan.patch, plan.reference, plan.register) == (
+        (2, 2, 2),
+        (128, 128, 64),
+        "pet",
+        "rigid",
+    )
+    assert [m.normalisation.scheme for m in plan.modalities] == ["none", "zscore_body"]
+    assert plan.windows == ((4, 4, 2), (8, 8, 4), (4, 4, 2), (4, 4, 2))  # the paper's, for HECKTOR's patch
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"patch": (100, 96, 96)}, ShapeError, r"use \(96, 96, 96\)"),
+        ({"spacing": (0, 1, 1)}, ConfigError, "positive"),
+        ({"reference": "mr"}, ConfigError, "has pet, ct"),
+        ({"normalise": {"ct": "minmax"}}, ConfigError, "choose clip_zscore"),
+        ({"register": "deformable"}, ConfigError, "choose none"),
+    ],
+)
+def test_bad_settings_say_what_would_do(
+    arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        make_plan(DATASET, fingerprint(), **arguments)
+
+
+def test_patch_fits_image_and_budget() -> None:
+    assert choose_patch((1, 1, 1), [1, 1, 1], [240, 240, 155]) == (96, 96, 96)  # BraTS in the paper
+    assert choose_patch((1, 1, 1), [1, 1, 1], [35, 50, 35]) == (
+        32,
+        64,
+        32,
+    )  # small images need no large patch
+    assert choose_patch((1, 1, 5), [1, 1, 5], [400, 400, 40])[2] == 32  # thick slices: a flat patch
+    for shape in ([20, 20, 20], [64, 500, 64], [512, 512, 900]):
+        patch = choose_patch((1, 1, 2), [1, 1, 2], shape)
+        assert all(side % 32 == 0 for side in patch)
+        assert patch[0] * patch[1] * patch[2] <= BUDGET
+
+
+def test_thick_slices_are_not_upsampled_to_the_median_of_the_others() -> None:
+    assert choose_spacing([1, 1, 2], [0.8, 0.8, 1]) == (1, 1, 2)
+    assert choose_spacing([1, 1, 6], [0.8, 0.8, 3]) == (1, 1, 3)
+
+
+def cases(count: int, visits: int = 2, **extra: Any) -> list[Case]:
+    return [
+        Case(name=f"p{i}_{v}", patient=f"p{i}", images={}, **extra)
+        for i in range(count)
+        for v in range(visits)
+    ]
+
+
+def test_split_is_6_2_2_by_patient_and_by_seed() -> None:
+    found = cases(50)
+    splits = assign_splits(found, seed=1)
+    counts = [list(splits.values()).count(part) for part in ("train", "validation", "test")]
+    assert counts == [60, 20, 20]
+    assert all(splits[f"p{i}_0"] == splits[f"p{i}_1"] for i in range(50))
+    assert splits == assign_splits(found[::-1], seed=1)
+    assert splits != assign_splits(found, seed=2)
+
+
+def test_a_given_test_part_is_honoured_and_the_rest_is_6_2() -> None:
+    found = [*cases(40, 1), *(Case(name=f"t{i}", patient=f"t{i}", images={}, split="test") for i in range(7))]
+    splits = assign_splits(found, seed=0)
+    assert [list(splits.values()).count(part) for part in ("train", "validation", "test")] == [30, 10, 7]
+
+
+def test_folds_cover_every_patient_once_and_never_the_test_cases() -> None:
+    found = cases(20)
+    splits = assign_splits(found, seed=0)
+    folds = make_folds(found, splits, 4, seed=0)
+    validated = [name for fold in folds for name in fold["validation"]]
+    assert sorted(validated) == sorted(name for name, part in splits.items() if part != "test")
+    for fold in folds:
+        assert not {n.split("_")[0] for n in fold["train"]} & {n.split("_")[0] for n in fold["validation"]}
+
+
+def test_nnunet_folds_are_honoured() -> None:
+    found = cases(3, 1)
+    assert given_folds(found, [(["p0_0", "gone"], ["p1_0"])]) == [{"train": ["p0_0"], "validation": ["p1_0"]}]

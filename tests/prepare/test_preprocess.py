@@ -1,0 +1,111 @@
+"""Preparing a data set: what is stored is right, a second run continues, a bad case does not stop the rest."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from veloxseg.cli import main
+from veloxseg.errors import DatasetError
+from veloxseg.prepare.dataset import Case, Dataset
+from veloxseg.prepare.preprocess import Settings, prepare
+from veloxseg.prepare.store import Prepared
+from veloxseg.prepare.transform import from_network
+
+SETTINGS = Settings(spacing=(2, 2, 2), patch=(32, 32, 32), folds=3)
+
+
+def test_prepared_cases_hold_image_label_and_points(
+    make_dataset: Callable[..., Dataset], tmp_path: Path
+) -> None:
+    prepared = prepare(make_dataset(5), tmp_path / "out", SETTINGS)
+    assert prepared.plan.reference == "ct"
+    for case in prepared.cases:
+        image, label = prepared.image(case.name), prepared.label(case.name)
+        assert image.dtype == np.float16
+        assert image.shape[1:] == label.shape
+        assert np.isfinite(image).all()
+        (points,) = prepared.foreground(case.name).values()
+        assert (label[tuple(points.T)] == 1).all()
+        back = from_network(np.asarray(label), prepared.placement(case.name))
+        assert back.shape == (40, 32, 20)
+        assert abs(back.sum() * 16 / (4 / 3 * np.pi * 7**3) - 1) < 0.15  # the lesion's volume in mm³
+        inside, body = image[1][label == 1], image[1][(image[0] > -1) & (label == 0)]
+        assert np.median(inside) > np.median(body) + 1  # PET, from its own grid, is hot where CT's label is
+    split = prepared.split()
+    assert [len(split.train), len(split.validation), len(split.test)] == [3, 1, 1]
+    assert len(prepared.folds) == 3
+    with pytest.raises(DatasetError, match="has folds 0 to 2"):
+        prepared.split(3)
+
+
+def test_second_run_continues(make_dataset: Callable[..., Dataset], tmp_path: Path) -> None:
+    dataset, out = make_dataset(4), tmp_path / "out"
+    prepare(dataset, out, SETTINGS)
+    files = sorted((out / "data").iterdir())
+    times = {f: f.stat().st_mtime_ns for f in files}
+    content = {f: f.read_bytes() for f in files}
+    (out / "data" / "case_1.label.npy").unlink()  # as after a kill
+    (out / "data" / "case_2.json").unlink()
+    prepare(dataset, out, SETTINGS)
+    redone = {f.name.split(".")[0] for f in files if f.stat().st_mtime_ns != times[f]}
+    assert redone == {"case_1", "case_2"}
+    assert {f: f.read_bytes() for f in files} == content
+    # another patch needs no other voxels; another spacing does
+    prepare(dataset, out, Settings(spacing=(2, 2, 2), patch=(64, 32, 32)))
+    assert Prepared.open(out).plan.patch == (64, 32, 32)
+    assert (out / "data" / "case_0.json").stat().st_mtime_ns == times[out / "data" / "case_0.json"]
+    prepare(dataset, out, Settings(spacing=(3, 3, 3), patch=(32, 32, 32)))
+    assert (out / "data" / "case_0.json").stat().st_mtime_ns != times[out / "data" / "case_0.json"]
+    assert not [f for f in (out / "data").iterdir() if f.name.startswith(".")]
+
+
+def test_bad_cases_are_named(make_dataset: Callable[..., Dataset], tmp_path: Path) -> None:
+    dataset = make_dataset(3)
+    dataset.cases[1].images["pet"].write_bytes(b"not an image")
+    with pytest.raises(DatasetError, match="case_1"):
+        prepare(dataset, tmp_path / "out", SETTINGS)
+    assert not (tmp_path / "out" / "cases.json").exists()
+
+
+def test_parallel_gives_the_same_files(make_dataset: Callable[..., Dataset], tmp_path: Path) -> None:
+    dataset = make_dataset(3)
+    for workers in (1, 2):
+        prepare(
+            dataset, tmp_path / str(workers), Settings(spacing=(2, 2, 2), patch=(32, 32, 32), workers=workers)
+        )
+    for file in (tmp_path / "1" / "data").iterdir():
+        assert file.read_bytes() == (tmp_path / "2" / "data" / file.name).read_bytes()
+
+
+def test_command_line_with_pictures(write_case: Callable[..., Case], tmp_path: Path, capsys: Any) -> None:
+    for i in range(3):
+        write_case(tmp_path / "raw files", f"Fall ä{i}", seed=i)
+    images = {"ct": "{case}/ct.nii.gz", "pet": "{case}/pet.nii.gz"}
+    table = {"images": images, "label": "{case}/label.nii.gz", "labels": {"lesion": 1}}
+    (tmp_path / "raw files" / "cases.json").write_text(json.dumps(table), encoding="utf-8")
+    out = tmp_path / "prepared files"
+    arguments = ["prepare", str(tmp_path / "raw files"), "-o", str(out), "--workers", "1"]
+    assert main([*arguments, "--normalise", "ct=none", "--pictures"]) == 0
+    assert Prepared.open(out).plan.modalities[0].normalisation.scheme == "none"
+    assert (out / "pictures" / "Fall ä1.png").read_bytes()[:4] == b"\x89PNG"
+    assert main([*arguments, "--normalise", "ct"]) == 2
+    assert main([*arguments, "--patch", "30", "32", "32"]) == 2
+    assert main(["prepare", str(tmp_path / "nowhere"), "-o", str(out)]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_damaged_store_is_one_clear_line(make_dataset: Callable[..., Dataset], tmp_path: Path) -> None:
+    prepared = prepare(make_dataset(3), tmp_path / "out", SETTINGS)
+    image = tmp_path / "out" / "data" / "case_0.image.npy"
+    image.write_bytes(image.read_bytes()[:300])
+    with pytest.raises(DatasetError, match="run `veloxseg prepare` again"):
+        prepared.image("case_0")
+    np.save(image, np.array([{"a": "pickle"}], dtype=object), allow_pickle=True)
+    with pytest.raises(DatasetError, match="cannot be read"):
+        prepared.image("case_0")
+    with pytest.raises(DatasetError, match="not a prepared data set"):
+        Prepared.open(tmp_path)
