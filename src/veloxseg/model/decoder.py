@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from veloxseg.model.config import STAGES, STRIDES, NetworkConfig
 from veloxseg.model.encoder import conv_settings
 from veloxseg.model.jlc import jlc_stage
-from veloxseg.model.layers import InstanceNorm, PixelShuffle3d
+from veloxseg.model.layers import Conv3d, InstanceNorm, PixelShuffle3d
 
 __all__ = ["Decoder", "UpSampling", "voxel_head"]
 
@@ -48,5 +48,5 @@ def voxel_head(config: NetworkConfig, outputs: int) -> nn.Module:
     stride = STRIDES[0]
     if config.head == "transposed":
         return nn.ConvTranspose3d(config.base_width, outputs, stride, stride=stride)
-    conv = nn.Conv3d(config.base_width, outputs * stride**3, 3, padding=1)
+    conv = Conv3d(config.base_width, outputs * stride**3, 3, padding=1)
     return nn.Sequential(conv, PixelShuffle3d(stride))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from veloxseg.model.config import STAGES, STRIDES, NetworkConfig
 from veloxseg.model.jlc import jlc_stage
-from veloxseg.model.layers import InstanceNorm
+from veloxseg.model.layers import Conv3d, InstanceNorm
 from veloxseg.model.transformer import PatchEmbedding, TransformerStage
 
 __all__ = ["DownSampling", "DualEncoder", "EncoderStage", "Features", "Join", "conv_settings"]
@@ -40,7 +40,7 @@ class DownSampling(nn.Sequential):
     """Conv(kernel 2p-1, stride p, padding p-1), then IN."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
-        conv = nn.Conv3d(inputs, outputs, 2 * stride - 1, stride=stride, padding=stride - 1)
+        conv = Conv3d(inputs, outputs, 2 * stride - 1, stride=stride, padding=stride - 1)
         super().__init__(conv, InstanceNorm())
 
 
@@ -48,7 +48,7 @@ class Join(nn.Sequential):
     """IN(PWC(E_1, ..., E_M)): the modal mixer that brings all modalities to the convolution stream's width."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__(nn.Conv3d(inputs, outputs, 1), InstanceNorm())
+        super().__init__(Conv3d(inputs, outputs, 1), InstanceNorm())
 
     def forward(self, e_MBXYZC: Tensor) -> Tensor:
         concatenated_BCXYZ = (

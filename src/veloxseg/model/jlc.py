@@ -7,7 +7,7 @@ y = x + Σ_s GELU(IN(GroupConv_s(x))),   out = y + Dropout(PWC(GELU(PWC(IN(y))))
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from veloxseg.model.layers import InstanceNorm
+from veloxseg.model.layers import Conv3d, InstanceNorm, channels_last
 
 __all__ = ["JLC", "jlc_stage"]
 
@@ -20,18 +20,17 @@ class JLC(nn.Module):
     ) -> None:
         super().__init__()
         self.convs = nn.ModuleList(
-            nn.Conv3d(width, width, size, padding=size // 2, groups=width // group_size)
-            for size in kernel_sizes
+            Conv3d(width, width, size, padding=size // 2, groups=width // group_size) for size in kernel_sizes
         )
         self.norm = InstanceNorm()
-        self.expand = nn.Conv3d(width, expansion * width, 1)
-        self.reduce = nn.Conv3d(expansion * width, width, 1)
+        self.expand = Conv3d(width, expansion * width, 1)
+        self.reduce = Conv3d(expansion * width, width, 1)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x_BCXYZ: Tensor) -> Tensor:
-        y = x_BCXYZ
+        x = y = channels_last(x_BCXYZ)
         for conv in self.convs:
-            branch = conv(x_BCXYZ)
+            branch = conv(x)
             # with a single kernel size the branch is the bare convolution
             y = y + (F.gelu(self.norm(branch)) if len(self.convs) > 1 else branch)
         hidden = F.gelu(self.expand(self.norm(y)))

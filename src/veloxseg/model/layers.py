@@ -1,6 +1,9 @@
-"""Small layers that both streams share.
+"""Small layers that both streams share, written for CPUs.
 
-Legend: M modality, B batch, C channel, XYZ space.
+Activations of the convolution stream are kept channels-last (voxel by voxel, channels side by side): oneDNN's grouped
+convolutions are 2.5 to 3.5 times as fast there, and tokens of the transformer are the same memory seen otherwise.
+
+Legend: M modality, B batch, N voxel, C channel, XYZ space.
 """
 
 import math
@@ -9,14 +12,47 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["InstanceNorm", "ModalityLayerNorm", "ModalityLinear", "PixelShuffle3d", "initialise"]
+__all__ = [
+    "Conv3d",
+    "InstanceNorm",
+    "ModalityLinear",
+    "NormLinear",
+    "PixelShuffle3d",
+    "channels_last",
+    "initialise",
+]
+
+
+def channels_last(x_BCXYZ: Tensor) -> Tensor:
+    """The same tensor with its channels side by side in memory; free if they are already."""
+    return x_BCXYZ.contiguous(memory_format=torch.channels_last_3d)
+
+
+class Conv3d(nn.Conv3d):
+    """`nn.Conv3d` that reaches oneDNN for a single patch too: PyTorch takes a slower path for small batches of one."""
+
+    def forward(self, x_BCXYZ: Tensor) -> Tensor:
+        if torch.compiler.is_compiling() or torch.is_grad_enabled() or not _onednn(x_BCXYZ):
+            return super().forward(x_BCXYZ)
+        sizes = (self.padding, self.stride, self.dilation)
+        return torch.mkldnn_convolution(x_BCXYZ, self.weight, self.bias, *sizes, self.groups)  # type: ignore[arg-type]
+
+
+def _onednn(x: Tensor) -> bool:
+    return x.device.type == "cpu" and x.dtype == torch.float32 and torch.backends.mkldnn.enabled  # type: ignore[attr-defined]
 
 
 class InstanceNorm(nn.Module):
-    """Instance norm without affine parameters, eps 1e-5."""
+    """Instance norm without affine parameters, eps 1e-5.
+
+    Not `F.instance_norm`: in torch 2.13 its backward is wrong for a batch of one with a channels-last gradient. And
+    centred first: channels-last group norm takes the variance as E[x²] - E[x]², which is worthless in float32 when
+    the mean is large against the deviation.
+    """
 
     def forward(self, x_BCXYZ: Tensor) -> Tensor:
-        return F.group_norm(x_BCXYZ, x_BCXYZ.shape[1], eps=1e-5)
+        centred = x_BCXYZ - x_BCXYZ.mean((2, 3, 4), keepdim=True)
+        return F.group_norm(centred, x_BCXYZ.shape[1], eps=1e-5)
 
 
 class ModalityLinear(nn.Module):
@@ -35,29 +71,39 @@ class ModalityLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(sets, outputs)) if bias else None
 
     def forward(self, x_MBXYZC: Tensor) -> Tensor:
-        shape = x_MBXYZC.shape
-        weight_MCC = self.weight.mT.expand(self.modalities, -1, -1)
-        x_MNC = x_MBXYZC.reshape(self.modalities, -1, shape[-1])
-        if self.bias is None:
-            y_MNC = torch.bmm(x_MNC, weight_MCC)
-        else:
-            y_MNC = torch.baddbmm(self.bias[:, None], x_MNC, weight_MCC)
-        return y_MNC.reshape(*shape[:-1], -1)
+        bias_M1C = None if self.bias is None else self.bias[:, None]
+        return self.multiply(x_MBXYZC, self.weight.mT, bias_M1C)
+
+    def multiply(self, x_MBXYZC: Tensor, weight_MCC: Tensor, bias_M1C: Tensor | None) -> Tensor:
+        x_MNC = x_MBXYZC.reshape(self.modalities, -1, x_MBXYZC.shape[-1])
+        weight_MCC = weight_MCC.expand(self.modalities, -1, -1)
+        y_MNC = (
+            torch.bmm(x_MNC, weight_MCC) if bias_M1C is None else torch.baddbmm(bias_M1C, x_MNC, weight_MCC)
+        )
+        return y_MNC.reshape(*x_MBXYZC.shape[:-1], -1)
 
 
-class ModalityLayerNorm(nn.Module):
-    """Layer norm over the channels, with an affine map of its own for each modality, eps 1e-6."""
+class NormLinear(ModalityLinear):
+    """Layer norm over the channels (affine, eps 1e-6), then the linear map: W (w ⊙ x̂ + b) + c.
 
-    def __init__(self, modalities: int, width: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(modalities, width))
-        self.bias = nn.Parameter(torch.zeros(modalities, width))
+    Every layer norm of the network stands before a linear map, so its affine part is multiplied into the weights,
+    (W ⊙ w) x̂ + (W b + c), which spares two passes over the features.
+    """
+
+    def __init__(
+        self, modalities: int, inputs: int, outputs: int, *, bias: bool = True, shared: bool = False
+    ) -> None:
+        super().__init__(modalities, inputs, outputs, bias=bias, shared=shared)
+        self.norm_weight = nn.Parameter(torch.ones(modalities, inputs))
+        self.norm_bias = nn.Parameter(torch.zeros(modalities, inputs))
 
     def forward(self, x_MBXYZC: Tensor) -> Tensor:
-        width = x_MBXYZC.shape[-1]
-        normal = F.layer_norm(x_MBXYZC, (width,), eps=1e-6)
-        view = (-1, 1, 1, 1, 1, width)
-        return torch.addcmul(self.bias.view(view), normal, self.weight.view(view))
+        normal = F.layer_norm(x_MBXYZC, x_MBXYZC.shape[-1:], eps=1e-6)
+        weight_MCC = self.weight.mT
+        bias_M1C = self.norm_bias[:, None] @ weight_MCC
+        if self.bias is not None:
+            bias_M1C = bias_M1C + self.bias[:, None]
+        return self.multiply(normal, self.norm_weight[..., None] * weight_MCC, bias_M1C)
 
 
 class PixelShuffle3d(nn.Module):

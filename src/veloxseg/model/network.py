@@ -11,7 +11,7 @@ from veloxseg.errors import ShapeError
 from veloxseg.model.config import NetworkConfig
 from veloxseg.model.decoder import Decoder, voxel_head
 from veloxseg.model.encoder import DualEncoder, Features
-from veloxseg.model.layers import initialise
+from veloxseg.model.layers import Conv3d, initialise
 
 __all__ = ["VeloxSeg"]
 
@@ -31,7 +31,7 @@ class VeloxSeg(nn.Module):
         self.decoder = Decoder(config)
         self.head = voxel_head(config, config.classes)
         # deep supervision on u_2, u_3, u_4: used in training, kept with the weights as the authors do
-        self.deep_heads = nn.ModuleList(nn.Conv3d(width, config.classes, 1) for width in config.widths[1:])
+        self.deep_heads = nn.ModuleList(Conv3d(width, config.classes, 1) for width in config.widths[1:])
         initialise(self)
 
     def forward(self, image_BCXYZ: Tensor) -> Tensor:

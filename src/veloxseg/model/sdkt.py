@@ -16,7 +16,7 @@ from veloxseg.errors import ConfigError
 from veloxseg.model.config import STAGES, NetworkConfig
 from veloxseg.model.decoder import Decoder, voxel_head
 from veloxseg.model.encoder import Features
-from veloxseg.model.layers import InstanceNorm, initialise
+from veloxseg.model.layers import Conv3d, InstanceNorm, initialise
 from veloxseg.model.network import VeloxSeg
 
 __all__ = ["SDKTModel", "SDKTOutput", "TextureTeacher", "gram_matrix"]
@@ -34,7 +34,7 @@ class TextureTeacher(nn.Module):
     def __init__(self, config: NetworkConfig, channels: int) -> None:
         super().__init__()
         self.inputs = nn.ModuleList(
-            nn.Sequential(nn.Conv3d(config.transformer_widths[k] + width, width, 1), InstanceNorm())
+            nn.Sequential(Conv3d(config.transformer_widths[k] + width, width, 1), InstanceNorm())
             for k, width in enumerate(config.widths)
         )
         self.decoder = Decoder(config)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from veloxseg.model.config import STRIDES, NetworkConfig
-from veloxseg.model.layers import ModalityLayerNorm, ModalityLinear
+from veloxseg.model.layers import Conv3d, ModalityLinear, NormLinear
 from veloxseg.model.pwa import PairedWindowAttention
 
 __all__ = ["PatchEmbedding", "PatchMerging", "TransformerBlock", "TransformerStage"]
@@ -23,7 +23,7 @@ class PatchEmbedding(nn.Module):
         super().__init__()
         self.in_channels = config.in_channels
         width, stride = config.transformer_width, STRIDES[0]
-        self.convs = nn.ModuleList(nn.Conv3d(c, width, stride, stride=stride) for c in config.in_channels)
+        self.convs = nn.ModuleList(Conv3d(c, width, stride, stride=stride) for c in config.in_channels)
         self.dropout = nn.Dropout(config.projection_dropout)
 
     def forward(self, x_BCXYZ: Tensor) -> Tensor:
@@ -38,15 +38,14 @@ class PatchMerging(nn.Module):
 
     def __init__(self, modalities: int, width: int) -> None:
         super().__init__()
-        self.norm = ModalityLayerNorm(modalities, 8 * width)
-        self.reduce = ModalityLinear(modalities, 8 * width, 2 * width, bias=False)
+        self.reduce = NormLinear(modalities, 8 * width, 2 * width, bias=False)
 
     def forward(self, x_MBXYZC: Tensor) -> Tensor:
         m, b, x, y, z, c = x_MBXYZC.shape
         cells = x_MBXYZC.reshape(m, b, x // 2, 2, y // 2, 2, z // 2, 2, c)
         #   M B X i Y j Z l C  →  M B X Y Z (i j l C): offset-major, the last axis fastest
         merged = cells.permute(0, 1, 2, 4, 6, 3, 5, 7, 8).reshape(m, b, x // 2, y // 2, z // 2, 8 * c)
-        reduced: Tensor = self.reduce(self.norm(merged))
+        reduced: Tensor = self.reduce(merged)
         return reduced
 
 
@@ -62,15 +61,14 @@ class TransformerBlock(nn.Module):
         hidden = config.transformer_expansions[stage] * width
         self.drop_path = config.drop_path
         self.attention = PairedWindowAttention(config, stage)
-        self.norm = ModalityLayerNorm(modalities, width)
-        self.expand = ModalityLinear(modalities, width, hidden)
+        self.expand = NormLinear(modalities, width, hidden)
         self.reduce = ModalityLinear(modalities, hidden, width)
         self.dropout = nn.Dropout(config.projection_dropout)
 
     def forward(self, e_MBXYZC: Tensor) -> Tensor:
         a = e_MBXYZC + self.dropout(self.attention(e_MBXYZC))
         b = e_MBXYZC + self._drop_path(a)
-        hidden = self.dropout(F.gelu(self.expand(self.norm(b))))
+        hidden = self.dropout(F.gelu(self.expand(b)))
         return b + self._drop_path(self.dropout(self.reduce(hidden)))
 
     def _drop_path(self, x_MBXYZC: Tensor) -> Tensor:
