@@ -10,6 +10,8 @@ from veloxseg.phantom.shapes import Field, Space
 __all__ = ["Lesion", "draw_lesions", "place_lesions"]
 
 SHARE_WITHOUT = 0.15
+SMALLEST = 7.0  # radius, millimetres
+FEWEST_VOXELS = 2.0  # radius of the smallest lesion; on a coarse grid all lesions are drawn larger to keep it
 # Lymph node stations in the body's frame, millimetres: neck, armpit, chest, along the aorta, groin.
 STATIONS = (
     (50.0, 5.0, -238.0), (-50.0, 5.0, -238.0), (128.0, -5.0, -325.0), (-128.0, -5.0, -325.0), (30.0, -8.0, -385.0),
@@ -53,7 +55,7 @@ def _draw_lesion(random: np.random.Generator, harmless: bool) -> Lesion:
     site = str(
         random.choice(["lung", "liver"]) if harmless else random.choice(list(HOSTS), p=[0.3, 0.2, 0.2, 0.3])
     )
-    radius = np.exp(random.uniform(np.log(7.0), np.log(12.0 if harmless else 26.0)))
+    radius = np.exp(random.uniform(np.log(SMALLEST), np.log(12.0 if harmless else 26.0)))
     stretch = random.uniform(0.8, 1.25, 3)
     faint = random.random() < 0.2
     suv = random.uniform(2.2, 3.2) if faint else 3.5 + random.gamma(2.0, 2.2)
@@ -83,6 +85,7 @@ def place_lesions(
 ) -> TissueMap:
     """Paints the lesions into both scans; the label is 1 in organs and 2 in lymph nodes."""
     spared = np.isin(tissue, SPARED)
+    coarse = max(1.0, FEWEST_VOXELS * space.spacing / SMALLEST)
     label = np.zeros(tissue.shape, np.uint8)
     for lesion in lesions:
         candidates = _candidates(lesion, space, tissue)
@@ -90,7 +93,7 @@ def place_lesions(
             continue  # the site is not in the field of view
         index = np.unravel_index(candidates[int(lesion.place * len(candidates))], tissue.shape)
         centre = (float(space.x[index]), float(space.y[index]), float(space.z[index]))
-        box, field = _surface(lesion, space, centre)
+        box, field = _surface(lesion, space, centre, coarse)
         inside = (field < 1) & ~spared[box]
         background = float(activity[index])
         if lesion.hounsfield is not None:
@@ -117,16 +120,15 @@ def _candidates(lesion: Lesion, space: Space, tissue: TissueMap) -> np.ndarray[t
 
 
 def _surface(
-    lesion: Lesion, space: Space, centre: tuple[float, float, float]
+    lesion: Lesion, space: Space, centre: tuple[float, float, float], scale: float
 ) -> tuple[tuple[slice, ...], Field]:
     """An ellipsoid whose surface is roughened by a few plane waves."""
     wide = 1 + 2.5 * lesion.roughness
-    x, y, z = lesion.radii
+    x, y, z = (radius * scale for radius in lesion.radii)
     box, field = space.ellipsoid(centre, (x * wide, y * wide, z * wide))
     field = field * np.float32(wide * wide)
     parts = [
-        (axis[box] - c) / r
-        for axis, c, r in zip((space.x, space.y, space.z), centre, lesion.radii, strict=True)
+        (axis[box] - c) / r for axis, c, r in zip((space.x, space.y, space.z), centre, (x, y, z), strict=True)
     ]
     ripple = sum(
         np.sin(a * parts[0] + b * parts[1] + c * parts[2] + phase) for a, b, c, phase in lesion.waves

@@ -38,6 +38,7 @@ class Space:
     z: Field
     axes: tuple[Field, Field, Field]  # the same without the bending, one vector per axis
     slack: float  # the largest bending, millimetres
+    spacing: float  # of the grid, mean of its axes, millimetres
 
     @classmethod
     def bent(
@@ -58,6 +59,7 @@ class Space:
             z=z[None, None, :] + shifts[2],
             axes=(x, y, z),
             slack=2 * bend,
+            spacing=float(np.mean(spacing)),
         )
 
     def box(self, low: Point, high: Point) -> Box:

@@ -1,0 +1,94 @@
+"""The whole job on synthetic patients, by the very commands that a user types for their own data.
+
+Every step is a line for the command line, which is printed and then run; the demo has no way of its own to do
+anything. So what works here works for real data, and the printed lines are a tutorial.
+"""
+
+import shlex
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from veloxseg.console import say
+from veloxseg.errors import OutputError
+from veloxseg.files import writable_folder, write_json
+
+__all__ = ["Step", "demo_steps", "run_demo"]
+
+MARK = "demo.json"  # says that the folders beside it are a demo's, and may be made anew
+FOLDERS = ("data", "prepared", "run", "predictions", "report")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    does: str
+    command: tuple[str, ...]  # arguments of `veloxseg`
+
+
+def demo_steps(folder: Path, minutes: float = 3.0) -> list[Step]:
+    """Sizes and times fit two CPU cores; for real data only the first step is left out."""
+    data, prepared, run, predictions, report = (str(folder / name) for name in FOLDERS)
+    unseen, truth = f"{data}/imagesTs", f"{data}/labelsTs"
+    size = ("--cases", "32", "--test-cases", "8", "--size", "64", "48", "128")
+    return [
+        Step(
+            does="Make synthetic PET/CT patients (your own data take this place)",
+            command=("phantom", data, *size),
+        ),
+        Step(does="Look for anything wrong in the data", command=("check", data)),
+        Step(
+            does="Bring all scans to one grid and scale, and plan the training",
+            command=("prepare", data, "-o", prepared, "--patch", "64", "32", "64"),
+        ),
+        Step(
+            does="Train for a few minutes (leave --max-minutes out for the paper's full recipe)",
+            command=("train", prepared, "-o", run, "--max-minutes", f"{minutes:g}"),
+        ),
+        Step(
+            does="Segment patients that were never seen",
+            command=("predict", "-m", run, "-i", unseen, "-o", predictions),
+        ),
+        Step(
+            does="Compare with the truth and write the report",
+            command=("evaluate", "-p", predictions, "-l", truth, "-o", report, "--images", unseen),
+        ),
+    ]
+
+
+def run_demo(folder: Path, steps: list[Step], quiet: bool = False) -> int:
+    """Runs the steps in order; stops at the first that fails, with its exit code."""
+    from veloxseg.cli import main
+
+    _clear(folder)
+    write_json(folder / MARK, {"made by": "veloxseg demo", "data": "synthetic"})
+    seconds = []
+    for number, step in enumerate(steps, 1):
+        say(f"\n[{number}/{len(steps)}] {step.does}\n    $ veloxseg {shlex.join(step.command)}\n")
+        began = time.monotonic()
+        verb, *rest = step.command
+        code = main([verb, *(["--quiet"] if quiet else []), *rest])
+        if code != 0:
+            return code
+        seconds.append(time.monotonic() - began)
+    _summary(folder, steps, seconds)
+    return 0
+
+
+def _clear(folder: Path) -> None:
+    """Removes what an earlier demo left; anything else in the folder is not ours to touch."""
+    writable_folder(folder)
+    if (folder / MARK).is_file():
+        for name in FOLDERS:
+            if (folder / name).is_dir():
+                shutil.rmtree(folder / name)
+    elif any(folder.iterdir()):
+        raise OutputError(f"{folder} is not empty and not an earlier demo; choose a new folder with -o")
+
+
+def _summary(folder: Path, steps: list[Step], seconds: list[float]) -> None:
+    say("\nDone. Synthetic data; research use only, not a medical device.\n")
+    for step, taken in zip(steps, seconds, strict=True):
+        say(f"  {step.command[0]:<10}{taken:7.1f} s")
+    say(f"  {'in all':<10}{sum(seconds):7.1f} s\n")
+    say(f"report: {(folder / 'report' / 'report.html').resolve()}")
