@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from veloxseg.io.volume import Geometry, Volume
-from veloxseg.prepare.align import alignment, register
+from veloxseg.prepare.align import alignment
+from veloxseg.prepare.register import register
 
 SHAPE = (48, 44, 40)
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from veloxseg.cli import main
-from veloxseg.prepare.check import Report, check_dataset
+from veloxseg.prepare.check import check_dataset
 from veloxseg.prepare.dataset import Case, Dataset
+from veloxseg.prepare.problems import Report
 
 Change = Callable[[Case, Any], Case | None]
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from veloxseg.io.volume import Geometry
-from veloxseg.prepare.resample import axis_maps, resample_image, resample_label
+from veloxseg.prepare.resample import axis_maps, resample_image
+from veloxseg.prepare.resample_labels import resample_label
 
 
 def random_grid(shape: tuple[int, int, int], spacing: tuple[float, float, float], tools: Any) -> Geometry:

@@ -110,7 +110,7 @@ def test_normalisation_by_the_body(tools: Any) -> None:
 
 def test_image_smaller_than_the_patch_and_without_body_works(tools: Any) -> None:
     tiny = tools.volume(np.random.default_rng(0).normal(size=(5, 4, 3)).astype(np.float32), np.eye(4))
-    array, placement = to_network({"t1": tiny}, tools.plan({"t1": "mr"}, (1, 1, 1), "zscore_body"))
+    array, _ = to_network({"t1": tiny}, tools.plan({"t1": "mr"}, (1, 1, 1), "zscore_body"))
     assert array.shape == (1, 5, 4, 3)
     air = tools.volume(np.full((8, 8, 8), -1000, np.float32), np.eye(4))
     array, _ = to_network({"ct": air}, tools.plan({"ct": "ct"}, (1, 1, 1)))

@@ -27,9 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from veloxseg.console import say
     from veloxseg.files import write_json
-    from veloxseg.prepare.check import check_dataset, print_problems
+    from veloxseg.prepare.check import check_dataset
     from veloxseg.prepare.layouts import open_dataset
     from veloxseg.prepare.parallel import default_workers
+    from veloxseg.prepare.problems import print_problems
 
     dataset = open_dataset(arguments.dataset, arguments.layout)
     say(

@@ -94,9 +94,9 @@ def apply(
     """Turns, flips and changes intensities. Labels are moved, never mixed."""
     if change.radians != 0:
         image_CXYZ, label_XYZ = _rotate(image_CXYZ, label_XYZ, change.radians, patch, aspect)
-    axes = [axis for axis, flip in enumerate(change.flip) if flip]
+    axes = tuple(axis for axis, flip in enumerate(change.flip) if flip)
     if axes:
-        image_CXYZ = np.flip(image_CXYZ, [axis + 1 for axis in axes])
+        image_CXYZ = np.flip(image_CXYZ, tuple(axis + 1 for axis in axes))
         label_XYZ = np.flip(label_XYZ, axes)
     image_CXYZ, label_XYZ = np.ascontiguousarray(image_CXYZ), np.ascontiguousarray(label_XYZ)
     for channel, (image, intensity) in enumerate(zip(image_CXYZ, change.intensity, strict=True)):

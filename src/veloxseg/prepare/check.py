@@ -5,58 +5,25 @@ Cases are read in parallel, one at a time per process, and only their numbers ar
 """
 
 import hashlib
-import sys
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from veloxseg.console import progress, say
+from veloxseg.console import progress
 from veloxseg.errors import VeloxSegError
 from veloxseg.io import Volume, grid_difference, read, read_label
 from veloxseg.prepare.align import alignment_warnings
 from veloxseg.prepare.dataset import Case, Dataset
 from veloxseg.prepare.modality import kind_of
 from veloxseg.prepare.parallel import Failure, run_all
+from veloxseg.prepare.problems import LEVELS, Problem, Report
 from veloxseg.prepare.reading import label_grid_problem
 
-__all__ = ["Problem", "Report", "check_case", "check_dataset", "print_problems"]
-
-ORDER = ("error", "warning", "note")
-
-
-@dataclass(frozen=True)
-class Problem:
-    level: str  # error, warning or note
-    kind: str  # a word to filter by: missing, file, grid, label, intensity, duplicate, split, swapped, ...
-    case: str
-    file: str
-    problem: str
-    remedy: str
-
-
-@dataclass(frozen=True)
-class Report:
-    dataset: str
-    cases: int
-    problems: tuple[Problem, ...]
-
-    @property
-    def errors(self) -> tuple[Problem, ...]:
-        return tuple(p for p in self.problems if p.level == "error")
-
-    def to_json(self) -> dict[str, Any]:
-        counts = Counter(p.level for p in self.problems)
-        return {
-            "dataset": self.dataset,
-            "cases": self.cases,
-            "counts": {level: counts[level] for level in ORDER},
-            "problems": [asdict(p) for p in self.problems],
-        }
+__all__ = ["check_case", "check_dataset"]
 
 
 @dataclass
@@ -83,7 +50,7 @@ def check_dataset(dataset: Dataset, workers: int = 1) -> Report:
         problems += facts[case.name].problems
     problems += _duplicates(facts)
     problems += _spacing_outliers(dataset.modalities, facts)
-    problems.sort(key=lambda p: ORDER.index(p.level))
+    problems.sort(key=lambda p: LEVELS.index(p.level))
     return Report(dataset.name, len(dataset.cases), tuple(problems))
 
 
@@ -195,8 +162,8 @@ def _check_label(case: Case, volumes: dict[str, Volume], labels: dict[str, int],
             "correct the label map, or list the value in dataset.json or cases.json",
         )
     # with a scan unread, the label may be drawn on that one
-    if volumes.keys() == case.images.keys() and (problem := label_grid_problem(label, volumes)):
-        add("error", "grid", case.label, problem, "resample the label to its image with nearest neighbour")
+    if volumes.keys() == case.images.keys() and (difference := label_grid_problem(label, volumes)):
+        add("error", "grid", case.label, difference, "resample the label to its image with nearest neighbour")
 
 
 def _swapped(volumes: dict[str, Volume]) -> dict[str, str]:
@@ -206,7 +173,7 @@ def _swapped(volumes: dict[str, Volume]) -> dict[str, str]:
         low, high = float(volume.array.min()), float(volume.array.max())
         if kind_of(name) == "ct" and low >= 0:
             found[name] = (
-                f"no negative value in a CT ({low:g} to {high:g}), expected air near -1000 HU; swapped with another modality?"
+                f"no negative value in a CT ({low:g} to {high:g}), expected air near -1000 HU; swapped with another?"
             )
         elif kind_of(name) == "pet" and low < -100:
             found[name] = (
@@ -242,7 +209,8 @@ def _names_and_splits(dataset: Dataset) -> Iterable[Problem]:
     for case in dataset.cases:
         other = patients.setdefault(case.patient, case)
         if other.name != case.name and other.split != case.split:
-            problem = f"patient {case.patient} is in {other.split or 'train'} ({other.name}) and {case.split or 'train'}"
+            parts = f"{other.split or 'train'} ({other.name}) and {case.split or 'train'}"
+            problem = f"patient {case.patient} is in {parts}"
             yield Problem("error", "split", case.name, "", problem, "keep all cases of a patient in one part")
     patient_of = {case.name: case.patient for case in dataset.cases}
     for number, (train, validation) in enumerate(dataset.folds):
@@ -298,25 +266,3 @@ def _spacing_outliers(modalities: tuple[str, ...], facts: dict[str, CaseFacts]) 
 
 def _millimetres(values: Iterable[float]) -> str:
     return " × ".join(f"{value:.3g}" for value in values) + " mm"
-
-
-def print_problems(report: Report) -> None:
-    """A table on a terminal, greppable lines elsewhere. Notes of one kind are summed up in one line."""
-    shown = [p for p in report.problems if p.level != "note"]
-    if shown and sys.stdout.isatty():
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table("", "case", "file", "problem", "remedy")
-        for p in shown:
-            style = "red" if p.level == "error" else "yellow"
-            table.add_row(f"[{style}]{p.level}[/]", p.case, Path(p.file).name, p.problem, p.remedy)
-        Console().print(table)
-    else:
-        for p in shown:
-            print(f"{p.level}: {p.case}: {p.file + ': ' if p.file else ''}{p.problem}; {p.remedy}")
-    for kind, count in Counter(p.kind for p in report.problems if p.level == "note").items():
-        example = next(p for p in report.problems if p.level == "note" and p.kind == kind)
-        say(f"note: {count} times like {example.case}: {example.problem}; {example.remedy}")
-    counts = Counter(p.level for p in report.problems)
-    say(f"{report.cases} cases: {counts['error']} errors, {counts['warning']} warnings")

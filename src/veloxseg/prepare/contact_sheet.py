@@ -39,7 +39,7 @@ def draw_contact_sheet(prepared: Prepared, name: str, path: Path) -> None:
     heights = [extents[1], extents[2], extents[2]]
     rows = len(plan.modalities)
     scale = 9.0 / sum(widths)
-    figure = Figure(figsize=(9.0, max(heights) * scale * rows + 0.6), facecolor=PAPER)
+    FigureCanvasAgg(figure := Figure(figsize=(9.0, max(heights) * scale * rows + 0.6), facecolor=PAPER))
     grid = figure.subplots(rows, 3, squeeze=False, width_ratios=widths)
     for row, modality in enumerate(plan.modalities):
         low, high = _window(np.asarray(image[row], np.float32), modality.kind)
@@ -72,7 +72,7 @@ def draw_contact_sheet(prepared: Prepared, name: str, path: Path) -> None:
     figure.suptitle(title, color=INK, fontsize=9, y=0.995)
     figure.tight_layout(pad=0.4)
     with atomic_path(path) as temporary:
-        FigureCanvasAgg(figure).print_png(str(temporary))
+        figure.savefig(temporary, format="png")
 
 
 def _centre(label: npt.NDArray[Any]) -> tuple[int, int, int]:

@@ -130,7 +130,9 @@ def _label_numbers(label: Volume, labels: Mapping[str, int], ignore: int | None)
             continue
         mask = label.array[box] == value
         count = int(mask.sum())
-        sizes = [] if value == ignore else np.bincount(ndimage.label(mask, np.ones((3, 3, 3)))[0].ravel())[1:]
+        sizes: Any = (
+            [] if value == ignore else np.bincount(ndimage.label(mask, np.ones((3, 3, 3)))[0].ravel())[1:]
+        )
         numbers[name] = {
             "ml": round(count * millilitres, 4),
             "share": count / label.array.size,
@@ -154,7 +156,8 @@ def _foreground_sample(
     there = np.rint(to_volume[:3, :3] @ index + to_volume[:3, 3:]).astype(int)
     inside = ((there >= 0) & (there < np.array(volume.array.shape)[:, None])).all(axis=0)
     x, y, z = there[:, inside]
-    return volume.array[x, y, z].astype(np.float32)
+    values: npt.NDArray[np.float32] = volume.array[x, y, z].astype(np.float32)
+    return values
 
 
 def _body_sample(volume: Volume, kind: str, random: np.random.Generator) -> npt.NDArray[np.float32]:
@@ -163,7 +166,8 @@ def _body_sample(volume: Volume, kind: str, random: np.random.Generator) -> npt.
     values = coarse[body_mask(coarse, kind, superior)]
     if len(values) > SAMPLES:
         values = random.choice(values, SAMPLES, replace=False)
-    return values.astype(np.float32)
+    sample: npt.NDArray[np.float32] = values.astype(np.float32)
+    return sample
 
 
 def _statistics(values: npt.NDArray[np.float32]) -> dict[str, float] | None:

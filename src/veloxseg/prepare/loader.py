@@ -142,8 +142,9 @@ def patch_loader(
 ) -> PatchLoader:
     """Batches of `dataset`; a resumed epoch begins at `start_step`."""
     if batch_size % dataset.crops:
+        better = dataset.crops * max(1, batch_size // dataset.crops)
         raise ConfigError(
-            f"batch size {batch_size} is no multiple of the {dataset.crops} crops per case; use {dataset.crops * max(1, batch_size // dataset.crops)}"
+            f"batch size {batch_size} is no multiple of the {dataset.crops} crops per case; use {better}"
         )
     return PatchLoader(dataset, batch_size, workers, start_step)
 

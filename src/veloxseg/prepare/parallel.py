@@ -5,6 +5,7 @@ Each worker has its own pipe and is given one case at a time, so the parent know
 the rest goes on. Memory is bounded by the number of workers; results should be small.
 """
 
+import contextlib
 import multiprocessing
 import os
 import time
@@ -61,8 +62,7 @@ def run_all(
         while busy := [worker for worker in team if worker.item is not None]:
             wait([w.pipe for w in busy] + [w.process.sentinel for w in busy], timeout=1.0)
             for worker in busy:
-                item = worker.item
-                assert item is not None
+                done: Any = worker.item
                 result = _collect(worker, time_limit)
                 if result is None:
                     continue
@@ -70,7 +70,7 @@ def run_all(
                     team[team.index(worker)] = worker = _start(context, function)
                 worker.item = None
                 _give(worker, waiting)
-                yield item, result
+                yield done, result
     finally:
         for worker in team:
             worker.process.terminate()
@@ -110,10 +110,8 @@ def _start(context: Any, function: Callable[[Any], Any]) -> _Worker[Any]:
 def _give(worker: _Worker[Item], waiting: list[Item]) -> None:
     if waiting:
         worker.item, worker.since = waiting.pop(), time.monotonic()
-        try:
+        with contextlib.suppress(OSError):  # the worker may be dead already; _collect reports it
             worker.pipe.send(worker.item)
-        except (BrokenPipeError, OSError):
-            pass  # the worker is dead already; _collect reports it
 
 
 def _collect(worker: _Worker[Any], time_limit: float) -> Any:

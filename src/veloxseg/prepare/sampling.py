@@ -28,7 +28,7 @@ def case_of(names: Sequence[str], seed: int, epoch: int, index: int, crops: int)
     group = index // crops
     turn, place = divmod(group, len(names))
     order = generator(seed, epoch, (1 << 40) + turn).permutation(len(names))
-    return names[order[place]]
+    return names[int(order[place])]
 
 
 def draw_centre(
@@ -65,9 +65,9 @@ def cut(
     shape = array.shape[-3:]
     inner = tuple(slice(max(0, s), max(0, min(n, s + p))) for s, p, n in zip(start, size, shape, strict=True))
     if all(part.stop - part.start == p for part, p in zip(inner, size, strict=True)):
-        return np.array(array[(..., *inner)], dtype=dtype)
+        return np.array(array[..., inner[0], inner[1], inner[2]], dtype=dtype)
     result = np.full((*lead, *size), PADDING, dtype)
     into = tuple(slice(part.start - s, part.stop - s) for part, s in zip(inner, start, strict=True))
     if all(part.start < part.stop for part in inner):
-        result[(..., *into)] = array[(..., *inner)]
+        result[..., into[0], into[1], into[2]] = array[..., inner[0], inner[1], inner[2]]
     return result

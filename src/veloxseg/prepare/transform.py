@@ -17,7 +17,8 @@ from veloxseg.errors import DatasetError, ModelError
 from veloxseg.io.volume import Geometry, Volume
 from veloxseg.prepare.body import AIR, body_box, body_mask, coarse_steps, upsampled
 from veloxseg.prepare.plan import Normalisation, Plan
-from veloxseg.prepare.resample import resample_image, resample_label
+from veloxseg.prepare.resample import resample_image
+from veloxseg.prepare.resample_labels import resample_label
 
 __all__ = ["Placement", "from_network", "label_to_network", "place", "to_network"]
 
@@ -80,7 +81,7 @@ def to_network(volumes: Mapping[str, Volume], plan: Plan) -> tuple[Floats, Place
             f"give all of {', '.join(plan.names)}"
         )
     if plan.register != "none":
-        from veloxseg.prepare.align import registered
+        from veloxseg.prepare.register import registered
 
         volumes = registered(volumes, plan)
     placement = place(volumes, plan)

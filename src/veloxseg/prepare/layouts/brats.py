@@ -42,7 +42,7 @@ def read(path: Path) -> Dataset:
     version = _version(path)
     if version is None:
         raise DatasetError(
-            f"{path} has no BraTS case folder; expected <case>/<case>_t1ce.nii.gz, <case>-t1c.nii.gz or HGG/<case>/VSD.Brain.*"
+            f"{path} has no BraTS case; expected <case>/<case>_t1ce.nii.gz, <case>-t1c.nii.gz or HGG/<case>/VSD.*"
         )
     cases = [_case_2016(f) for f in _grade_folders(path)] if version == "2016" else _cases(path, version)
     return Dataset(

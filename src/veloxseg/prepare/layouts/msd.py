@@ -1,4 +1,4 @@
-"""Medical Segmentation Decathlon: `dataset.json` with `modality`, one file per case in imagesTr (4-D if several modalities).
+"""Medical Segmentation Decathlon: `dataset.json` with `modality`, one file per case in imagesTr.
 
 Several modalities are one 4-D file; `Case.volumes` then says which of its volumes is which modality.
 """

@@ -11,8 +11,8 @@ JSON says the label names too, and either lists `cases` (the same keys as the CS
      "images": {"ct": "{case}/CT_image.nii.gz", "pet": "{case}/PET_image.nii.gz"},
      "label": "{case}/CT_mask.nii.gz", "exclude": ["STS_019"]}
 
-Paths are relative to the list, or to `root` if the JSON names one. A CSV takes its labels from a JSON of the same name beside it
-(`{"labels": {...}}`); without one it has the labels background 0 and foreground 1.
+Paths are relative to the list, or to `root` if the JSON names one. A CSV takes its labels from a JSON of the same
+name beside it (`{"labels": {...}}`); without one it has the labels background 0 and foreground 1.
 """
 
 import csv
@@ -111,9 +111,9 @@ def _pattern_rows(path: Path, description: dict[str, Any]) -> list[dict[str, str
     for name in sorted(names - set(map(str, description.get("exclude", ())))):
         row = {"case": name}
         for modality, pattern in patterns.items():
-            file = pattern.replace("{case}", name)
-            if (root / file).exists():
-                row[canonical_name(modality)] = file
+            relative = pattern.replace("{case}", name)
+            if (root / relative).exists():
+                row[canonical_name(modality)] = relative
         if "label" in description:
             row["label"] = str(description["label"]).replace("{case}", name)
         rows.append(row)

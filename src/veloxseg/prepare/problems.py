@@ -1,0 +1,65 @@
+"""A problem of a data set, and the list of them as a table and as JSON."""
+
+import sys
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from veloxseg.console import say
+
+__all__ = ["LEVELS", "Problem", "Report", "print_problems"]
+
+LEVELS = ("error", "warning", "note")
+
+
+@dataclass(frozen=True)
+class Problem:
+    level: str  # error, warning or note
+    kind: str  # a word to filter by: missing, file, grid, label, intensity, duplicate, split, swapped, ...
+    case: str
+    file: str
+    problem: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Report:
+    dataset: str
+    cases: int
+    problems: tuple[Problem, ...]
+
+    @property
+    def errors(self) -> tuple[Problem, ...]:
+        return tuple(p for p in self.problems if p.level == "error")
+
+    def to_json(self) -> dict[str, Any]:
+        counts = Counter(p.level for p in self.problems)
+        return {
+            "dataset": self.dataset,
+            "cases": self.cases,
+            "counts": {level: counts[level] for level in LEVELS},
+            "problems": [asdict(p) for p in self.problems],
+        }
+
+
+def print_problems(report: Report) -> None:
+    """A table on a terminal, greppable lines elsewhere. Notes of one kind are summed up in one line."""
+    shown = [p for p in report.problems if p.level != "note"]
+    if shown and sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table("", "case", "file", "problem", "remedy")
+        for p in shown:
+            style = "red" if p.level == "error" else "yellow"
+            table.add_row(f"[{style}]{p.level}[/]", p.case, Path(p.file).name, p.problem, p.remedy)
+        Console().print(table)
+    else:
+        for p in shown:
+            print(f"{p.level}: {p.case}: {p.file + ': ' if p.file else ''}{p.problem}; {p.remedy}")
+    for kind, count in Counter(p.kind for p in report.problems if p.level == "note").items():
+        example = next(p for p in report.problems if p.level == "note" and p.kind == kind)
+        say(f"note: {count} times like {example.case}: {example.problem}; {example.remedy}")
+    counts = Counter(p.level for p in report.problems)
+    say(f"{report.cases} cases: {counts['error']} errors, {counts['warning']} warnings")
