@@ -109,10 +109,12 @@ def focus(code: npt.NDArray[np.uint8]) -> tuple[int, int, int]:
     box = bounding_box(mask)
     numbered, sizes = components(mask[box])
     largest = numbered == 1 + int(np.argmax(sizes))
-    x, y, z = (
-        box[axis].start + int(np.argmax(largest.sum(axis=tuple(a for a in range(3) if a != axis))))
-        for axis in range(3)
-    )
+    places = []
+    for axis in range(3):
+        areas = largest.sum(axis=tuple(other for other in range(3) if other != axis))
+        best = np.flatnonzero(areas == areas.max())
+        places.append(box[axis].start + int(best[len(best) // 2]))  # of equal planes, the middle one
+    x, y, z = places
     return x, y, z
 
 

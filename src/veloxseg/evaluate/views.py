@@ -89,7 +89,7 @@ def png(
     drawn = Image.fromarray(picture.astype(np.uint8))
     _annotate(ImageDraw.Draw(drawn), ImageFont.load_default(15), size, letters, scale, light)
     buffer = io.BytesIO()
-    drawn.save(buffer, format="PNG", optimize=True)
+    drawn.save(buffer, format="PNG")
     return buffer.getvalue()
 
 

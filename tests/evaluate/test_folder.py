@@ -1,0 +1,175 @@
+"""Folders: nothing is dropped, mistakes are said in one line, and averages say what they rest on."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from veloxseg.errors import ConfigError, DatasetError, GeometryError
+from veloxseg.evaluate import evaluate_folder
+from veloxseg.evaluate.regions import NAMED_REGIONS, parse_regions
+
+from .conftest import AFFINE, cube, save
+
+
+def test_every_outcome_is_counted(dataset: Path) -> None:
+    found = evaluate_folder([dataset / "good", dataset / "bad"], dataset / "labels")
+    assert found.structures == {"lesion": (1,)}
+    assert found.outcomes("good", "lesion") == {
+        "scored": 5,
+        "correctly empty": 1,
+        "missed": 1,
+        "false alarm": 0,
+        "no prediction": 0,
+    }
+    assert found.outcomes("bad", "lesion") == {
+        "scored": 5,
+        "correctly empty": 0,
+        "missed": 0,
+        "false alarm": 1,
+        "no prediction": 1,
+    }
+    assert len(found.rows) == 2 * 7
+    dice = found.summary("good", "lesion", "dice")
+    assert (dice.count, dice.left_out) == (6, 1)
+    assert found.summary("bad", "lesion", "dice").count == 7
+    assert found.summary("bad", "lesion", "recall").count == 6  # nothing to find in case 5
+    assert found.missing == {"good": (), "bad": ("case_6",)}
+    assert any("case_6" in line and "failures" in line for line in found.warning_lines())
+
+
+def test_figures(dataset: Path) -> None:
+    found = evaluate_folder(dataset / "good", dataset / "labels")
+    dices = found.values("good", "lesion", "dice")
+    assert dices[0] == 1
+    assert dices[1] == pytest.approx(2 * 125 / (216 + 125))
+    assert dices[4] == 0
+    assert math.isnan(dices[5])
+    assert found.mean() == pytest.approx(np.nanmean(dices))
+    assert found.case_dice("good") == {f"case_{n}": dices[n] for n in range(7) if n != 5}
+    diagonal = math.hypot(16 * 2, 14 * 2, 12 * 3)
+    assert found.values("good", "lesion", "hd95_mm")[4] == pytest.approx(
+        diagonal
+    )  # of the image, not of the crop
+    assert found.select("good", "lesion")[0].scores.label_volume_ml == pytest.approx(216 * 12 / 1000)
+    lesions = found.lesions("good", "lesion")
+    assert (lesions.lesions, lesions.found, lesions.false) == (6, 5, 0)
+    assert lesions.false_negative_ml == pytest.approx(216 * 12 / 1000 / 7)
+
+
+def test_threads_change_nothing(dataset: Path) -> None:
+    one = evaluate_folder(dataset / "good", dataset / "labels").to_json()
+    two = evaluate_folder(dataset / "good", dataset / "labels", threads=3).to_json()
+    del one["provenance"], two["provenance"]
+    assert one == two
+
+
+def test_a_structure_absent_from_a_case_is_a_row_too(tmp_path: Path) -> None:
+    save(tmp_path / "l" / "a.nii.gz", cube(1))
+    save(tmp_path / "l" / "b.nii.gz", cube(2))
+    save(tmp_path / "l" / "c.nii.gz", cube(2))
+    save(tmp_path / "p" / "a.nii.gz", cube(1))
+    save(tmp_path / "p" / "b.nii.gz", cube(3))
+    found = evaluate_folder(tmp_path / "p", tmp_path / "l")
+    assert list(found.structures) == ["label 1", "label 2", "label 3"]
+    assert [row.scores.outcome for row in found.select("p", "label 1")] == [
+        "scored",
+        "correctly empty",
+        "no prediction",
+    ]
+    assert [row.scores.outcome for row in found.select("p", "label 3")] == [
+        "correctly empty",
+        "false alarm",
+        "no prediction",
+    ]
+
+
+def test_regions_join_values(tmp_path: Path) -> None:
+    label, prediction = cube(2), cube(2)
+    label[4:6, 4:6, 4:6], prediction[4:6, 4:6, 4:6] = 4, 1
+    save(tmp_path / "l" / "a.nii.gz", label)
+    save(tmp_path / "p" / "a.nii.gz", prediction)
+    found = evaluate_folder(tmp_path / "p", tmp_path / "l", regions=parse_regions(["brats"]))
+    assert [found.values("p", region, "dice")[0] for region in ("WT", "TC", "ET")] == [1, 1, 0]
+
+
+def test_a_value_outside_all_regions_is_said(tmp_path: Path) -> None:
+    save(tmp_path / "l" / "a.nii.gz", cube(3))
+    save(tmp_path / "p" / "a.nii.gz", cube(3))
+    found = evaluate_folder(tmp_path / "p", tmp_path / "l", regions=NAMED_REGIONS["brats"])
+    assert any("label value 3 occurs" in line for line in found.warning_lines())
+    assert any("no file holds ET" in line for line in found.warning_lines())
+
+
+def test_file_types_may_differ(tmp_path: Path) -> None:
+    save(tmp_path / "l" / "a b.é.nii.gz", cube())
+    save(tmp_path / "p" / "a b.é.mha", cube())
+    assert evaluate_folder(tmp_path / "p", tmp_path / "l").mean() == 1
+
+
+def test_another_grid_is_refused(dataset: Path) -> None:
+    moved = AFFINE.copy()
+    moved[0, 3] = 4
+    save(dataset / "good" / "case_3.nii.gz", cube(), moved)
+    with pytest.raises(GeometryError, match=r"case_3.*good.*4 mm") as error:
+        evaluate_folder(dataset / "good", dataset / "labels")
+    assert "\n" not in str(error.value)
+    save(dataset / "good" / "case_3.nii.gz", cube()[:-1])
+    with pytest.raises(GeometryError, match=r"15×14×12 and 16×14×12"):
+        evaluate_folder(dataset / "good", dataset / "labels", threads=2)
+
+
+def test_wrong_folders(dataset: Path, tmp_path: Path) -> None:
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(DatasetError, match="does not exist"):
+        evaluate_folder(tmp_path / "nowhere", dataset / "labels")
+    with pytest.raises(DatasetError, match="holds no image"):
+        evaluate_folder(tmp_path / "nothing", dataset / "labels")
+    with pytest.raises(DatasetError, match="holds no image"):
+        evaluate_folder(dataset / "good", tmp_path / "nothing")
+    with pytest.raises(DatasetError, match=r"'case_0'.*'case_0_0000'"):
+        evaluate_folder(dataset / "images", dataset / "labels")
+    save(dataset / "good" / "case_0.nii", cube())
+    with pytest.raises(DatasetError, match=r"'case_0' is in .* twice"):
+        evaluate_folder(dataset / "good", dataset / "labels")
+
+
+def test_predictions_without_label_are_said(dataset: Path) -> None:
+    save(dataset / "good" / "stranger.nii.gz", cube())
+    found = evaluate_folder(dataset / "good", dataset / "labels")
+    assert found.extra == {"good": ("stranger",)}
+    assert any("stranger" in line for line in found.warning_lines())
+
+
+def test_nothing_but_background(tmp_path: Path) -> None:
+    for folder in ("l", "p"):
+        save(tmp_path / folder / "a.nii.gz", cube(0))
+    with pytest.raises(DatasetError, match="no value but 0"):
+        evaluate_folder(tmp_path / "p", tmp_path / "l")
+
+
+def test_names(dataset: Path) -> None:
+    folders = [dataset / "good", dataset / "bad"]
+    assert evaluate_folder(folders, dataset / "labels", names=["A", "B"]).methods == ("A", "B")
+    with pytest.raises(ConfigError, match="1 names for 2 folders"):
+        evaluate_folder(folders, dataset / "labels", names=["A"])
+    with pytest.raises(ConfigError, match="not distinct"):
+        evaluate_folder(folders, dataset / "labels", names=["A", "A"])
+    (dataset / "run").mkdir()
+    (dataset / "good").rename(dataset / "run" / "bad")
+    assert (
+        evaluate_folder([dataset / "run" / "bad", dataset / "bad"], dataset / "labels").methods[0]
+        == "run/bad"
+    )
+
+
+@pytest.mark.parametrize("text", ["WT", "WT=", "=1", "WT=a", "WT=0", "WT=-1", "WT=1;2", "brats,brats2023"])
+def test_wrong_regions(text: str) -> None:
+    with pytest.raises(ConfigError, match="WT=1,2,4"):
+        parse_regions([text, "ET=4"] if "=" in text else [text])
+
+
+def test_regions_twice() -> None:
+    with pytest.raises(ConfigError, match="twice"):
+        parse_regions(["A=1", "A=2"])
