@@ -76,7 +76,7 @@ def scene() -> tuple[
     label, prediction = np.zeros((40, 30, 20), np.uint8), np.zeros((40, 30, 20), np.uint8)
     label[25:35, 10:20, 5:15] = 1  # in RAS+, a high x is the patient's right
     prediction[28:35, 10:20, 5:15] = 1
-    prediction[2:6, 2:6, 8:12] = 1
+    prediction[2:6, 2:6, 10:12] = 1
     geometry = Geometry(shape=(40, 30, 20), affine=np.diag([1.0, 1.0, 4.0, 1.0]))
     images = {"ct": np.full(label.shape, 40, np.float32), "pet": label.astype(np.float32) * 5 + 0.5}
     images["ct"][0] = -1000
@@ -88,7 +88,6 @@ def test_colours_and_proportions() -> None:
     pictures = {picture.title: picture for picture in draw_case(prediction, label, geometry, images, [1])}
     assert list(pictures) == [
         "CT, axial",
-        "CT, axial, close-up",
         "CT, coronal",
         "PET projection, front",
         "PET projection, side",
@@ -106,6 +105,17 @@ def test_colours_and_proportions() -> None:
     assert side.shape[1] / side.shape[0] == pytest.approx(30 / (20 * 4), rel=0.02)
 
 
+def test_a_small_lesion_gets_a_close_up() -> None:
+    prediction, label, geometry, images = scene()
+    prediction[:20] = 0
+    wide = Geometry(shape=geometry.shape, affine=np.diag([5.0, 5.0, 5.0, 1.0]))
+    pictures = list(draw_case(prediction, label, wide, images, [1]))
+    assert pictures[1].title == "CT, axial, close-up"
+    near, whole = decode(pictures[1].png), decode(pictures[0].png)
+    red = COLOURS["true positive"]
+    assert count(near, red) / near.size > 1.2 * count(whole, red) / whole.size
+
+
 def test_values_outside_the_structures_are_not_drawn() -> None:
     prediction, label, geometry, images = scene()
     label[20:22, 10:20, 8:12] = 9
@@ -117,13 +127,9 @@ def test_values_outside_the_structures_are_not_drawn() -> None:
 
 def test_without_images_and_without_anything() -> None:
     prediction, label, geometry, _ = scene()
-    assert [p.title for p in draw_case(prediction, label, geometry, {}, [1])] == [
-        "axial",
-        "axial, close-up",
-        "coronal",
-    ]
+    assert [p.title for p in draw_case(prediction, label, geometry, {}, [1])] == ["axial", "coronal"]
     nothing = np.zeros_like(label)
-    assert len(list(draw_case(nothing, nothing, geometry, {}, [1]))) == 3
+    assert len(list(draw_case(nothing, nothing, geometry, {}, [1]))) == 2
 
 
 def test_shown_images() -> None:

@@ -5,6 +5,7 @@ but not the same one, violet. A voxel of a slice is painted half through; of a p
 that its ray meets. How a patient is turned and lit is in `views.py`.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,7 @@ COLOURS = {
     "wrong structure": (186, 85, 211),
 }
 CLOSE_UP_MM = 20.0  # shown around the structures in a close-up
+CLOSE_UP_WORTH = 0.6  # part of the slice beyond which a close-up shows nothing new
 BACKGROUNDS = ("ct", "t1ce", "t1c", "flair")  # what a case is drawn on, if it is there; else its first image
 
 Array = npt.NDArray[Any]
@@ -59,7 +61,7 @@ def draw_case(
         image, limits, title = np.zeros_like(code.array), (0.0, 255.0), ""
     else:
         image = to_radiological(images[name], geometry).array
-        limits, title = window(image, name), f"{name.upper()}, "
+        limits, title = window(image, name), f"{name.upper()}, " if name != "image" else ""
     body = _hull(_body(image, limits), bounding_box(code.array))
 
     def cut(
@@ -74,7 +76,8 @@ def draw_case(
 
     everything = slice(None)
     yield cut((everything, everything, z), body[:2], "axial", across, "RLAP")
-    yield cut((everything, everything, z), near, "axial, close-up", across, "RLAP")
+    if _area(near) < CLOSE_UP_WORTH * _area(body[:2]):
+        yield cut((everything, everything, z), near, "axial, close-up", across, "RLAP")
     yield cut((everything, y), (body[0], body[2]), "coronal", along, "RLSI")
     if "pet" in images:
         yield from _projections(to_radiological(images["pet"], geometry).array, code)
@@ -148,6 +151,10 @@ def _hull(box: tuple[slice, ...], other: tuple[slice, ...]) -> tuple[slice, ...]
     if not other[0].stop:
         return box
     return tuple(slice(min(a.start, b.start), max(a.stop, b.stop)) for a, b in zip(box, other, strict=True))
+
+
+def _area(box: tuple[slice, ...]) -> int:
+    return math.prod(part.stop - part.start for part in box)
 
 
 def _surrounding(code: Array, spacing: tuple[float, float]) -> tuple[slice, ...]:

@@ -6,37 +6,38 @@ from collections.abc import Sequence
 from veloxseg.console import say
 from veloxseg.evaluate.evaluation import Evaluation
 from veloxseg.evaluate.metrics import METRICS
-from veloxseg.evaluate.sections import SUMMARISED, number, title
+from veloxseg.evaluate.sections import number
 from veloxseg.evaluate.statistics import Comparison
 
 __all__ = ["print_policy", "print_tables"]
 
+SHOWN = {"Dice": "dice", "NSD": "nsd", "precis.": "precision", "recall": "recall", "HD95": "hd95_mm"}
 COUNTED = ("missed", "false alarm", "no prediction", "correctly empty")
 
 
 def print_tables(evaluation: Evaluation) -> None:
     """Means over cases; with more than one method, also who is ahead and whether it is noise."""
-    head = [
-        "structure",
-        "method",
-        "cases",
-        *(title(metric) for metric in SUMMARISED),
-        "HD95 median",
-        "lesions found",
-    ]
+    several = len(evaluation.methods) > 1
     rows = []
     for structure in evaluation.structures:
         for method in evaluation.methods:
-            means = (evaluation.summary(method, structure, m) for m in SUMMARISED)
-            figures = [number(s.mean, METRICS[m].digits) for m, s in zip(SUMMARISED, means, strict=True)]
-            figures.append(number(evaluation.summary(method, structure, "hd95_mm").median, 2))
             lesions = evaluation.lesions(method, structure)
-            count = str(evaluation.summary(method, structure, "dice").count)
-            rows.append([structure, method, count, *figures, f"{lesions.found}/{lesions.lesions}"])
-    _print(head, rows)
-    if len(evaluation.methods) > 1:
-        head = ["structure", "metric", "ahead", "difference", "p", "p (Holm)", "verdict"]
+            hd95 = evaluation.summary(method, structure, "hd95_mm")
+            figures = {
+                "cases": str(evaluation.summary(method, structure, "dice").count),
+                **{name: _mean(evaluation, method, structure, metric) for name, metric in SHOWN.items()},
+                "(median)": number(hd95.median, 2),
+                "lesions": f"{lesions.found}/{lesions.lesions}",
+            }
+            rows.append([structure, *[method] * several, *figures.values()])
+    _print(["structure", *["method"] * several, *figures], rows)
+    if several:
+        head = ["structure", "metric", "difference", "p (Holm)", "verdict"]
         _print(head, [_comparison(comparison) for comparison in evaluation.comparisons])
+
+
+def _mean(evaluation: Evaluation, method: str, structure: str, metric: str) -> str:
+    return number(evaluation.summary(method, structure, metric).mean, METRICS[metric].digits)
 
 
 def print_policy(evaluation: Evaluation) -> None:
@@ -54,16 +55,9 @@ def print_policy(evaluation: Evaluation) -> None:
 
 
 def _comparison(comparison: Comparison) -> list[str]:
-    difference = number(comparison.difference, METRICS[comparison.metric].digits + 1)
-    ps = [number(comparison.p, 4), number(comparison.p_holm, 4)]
-    return [
-        comparison.structure,
-        title(comparison.metric),
-        comparison.ahead or "–",
-        difference,
-        *ps,
-        comparison.verdict,
-    ]
+    difference = number(comparison.difference, METRICS[comparison.metric].digits)
+    p = number(comparison.p_holm, 3)
+    return [comparison.structure, METRICS[comparison.metric].title, difference, p, comparison.verdict]
 
 
 def _print(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -81,9 +75,10 @@ def _drawn(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table()
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for index, name in enumerate(head):
-        table.add_column(Text(name), justify="left" if index < 2 else "right")
+        words = index == 0 or name in ("method", "metric", "verdict")
+        table.add_column(Text(name), justify="left" if words else "right", no_wrap=True)
     for row in rows:
         table.add_row(*(Text(text) for text in row))  # as text, for a name may hold rich's markup
     console = Console(file=sys.stdout)
