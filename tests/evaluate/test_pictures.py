@@ -76,7 +76,7 @@ def scene() -> tuple[
     label, prediction = np.zeros((40, 30, 20), np.uint8), np.zeros((40, 30, 20), np.uint8)
     label[25:35, 10:20, 5:15] = 1  # in RAS+, a high x is the patient's right
     prediction[28:35, 10:20, 5:15] = 1
-    prediction[2:6, 2:6, 10:12] = 1
+    prediction[2:6, 2:6, 8:12] = 1
     geometry = Geometry(shape=(40, 30, 20), affine=np.diag([1.0, 1.0, 4.0, 1.0]))
     images = {"ct": np.full(label.shape, 40, np.float32), "pet": label.astype(np.float32) * 5 + 0.5}
     images["ct"][0] = -1000
