@@ -76,6 +76,38 @@ def _dice(uptake: list[tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]], t
     return 2 * both / either
 
 
+def test_both_scans_tell_more_than_one(patients: list[tuple[Case, Scans]]) -> None:
+    """A voxel's PET and CT values together predict the label of other patients better than each alone."""
+    voxels = [
+        (
+            np.digitize(pet_on_ct(scans), np.arange(0.5, 14, 0.75)).ravel(),
+            np.digitize(
+                scans.images["ct"].array, [-900, -600, -300, -130, -60, -20, *range(0, 301, 20)]
+            ).ravel(),
+            scans.label.array.ravel() > 0,
+        )
+        for _, scans in patients
+    ]
+    learn, test = (
+        [np.concatenate(part) for part in zip(*half, strict=True)] for half in (voxels[:7], voxels[7:])
+    )
+    pet = _best_dice(learn[0], test[0], learn[2], test[2])
+    ct = _best_dice(learn[1], test[1], learn[2], test[2])
+    both = _best_dice(64 * learn[0] + learn[1], 64 * test[0] + test[1], learn[2], test[2])
+    assert both > 1.05 * max(pet, ct) > 0.1
+
+
+def _best_dice(
+    bins: npt.NDArray[np.intp],
+    test_bins: npt.NDArray[np.intp],
+    label: npt.NDArray[np.bool_],
+    truth: npt.NDArray[np.bool_],
+) -> float:
+    share = np.bincount(bins[label], minlength=64 * 64) / np.maximum(np.bincount(bins, minlength=64 * 64), 1)
+    masks = [share[test_bins] > threshold for threshold in (0.1, 0.2, 0.3, 0.4, 0.5)]
+    return max(2 * np.count_nonzero(mask & truth) / (mask.sum() + truth.sum()) for mask in masks)
+
+
 def test_grids_differ_and_both_hold_the_body(patients: list[tuple[Case, Scans]]) -> None:
     for case, scans in patients:
         ct, pet = scans.images["ct"].geometry, scans.images["pet"].geometry
@@ -83,6 +115,12 @@ def test_grids_differ_and_both_hold_the_body(patients: list[tuple[Case, Scans]])
         assert not np.allclose(ct.origin, pet.origin)
         assert np.allclose(np.array(ct.spacing) * ct.shape, FIELD_OF_VIEW)
         assert scans.label.geometry.same_grid(ct)
+
+
+def test_harmless_nodules_are_seen_on_ct_only() -> None:
+    nodules = [lesion for index in range(40) for lesion in draw(0, index).look_alikes]
+    assert nodules
+    assert all(nodule.suv == 0 and nodule.hounsfield is not None for nodule in nodules)
 
 
 def test_hounsfield_units_are_those_of_a_body(patients: list[tuple[Case, Scans]]) -> None:
