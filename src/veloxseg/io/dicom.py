@@ -90,10 +90,8 @@ def parsing(name: str = "") -> Iterator[None]:
             yield
         except (VeloxSegError, OSError, MemoryError):
             raise
-        except Exception as error:
-            raise ImageError(
-                f"{where}damaged DICOM ({type(error).__name__}: {shown(error, 80)}); export it again"
-            ) from error
+        except Exception as error:  # its text may quote the file, so only its kind is shown
+            raise ImageError(f"{where}damaged DICOM ({type(error).__name__}); export it again") from error
 
 
 def is_dicom(path: Path) -> bool:

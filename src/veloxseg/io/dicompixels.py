@@ -3,8 +3,12 @@
 pydicom decodes uncompressed and RLE data; JPEG, JPEG-LS and JPEG 2000 go through SimpleITK's GDCM.
 """
 
+import contextlib
 import mmap
-from collections.abc import Sequence
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,4 +111,31 @@ def decode_by_simpleitk(frame: Frame, dataset: Any) -> npt.NDArray[Any]:
     reader = sitk.ImageFileReader()
     reader.SetImageIO("GDCMImageIO")
     reader.SetFileName(str(frame.path))
-    return np.asarray(sitk.GetArrayFromImage(reader.Execute()))
+    with captured_stderr() as said:
+        image = reader.Execute()
+    if said:
+        raise ImageError(
+            f"{shown(frame.path.name)}: damaged compressed pixels ({shown(said[0], 80)}); export it again"
+        )
+    return np.asarray(sitk.GetArrayFromImage(image))
+
+
+@contextlib.contextmanager
+def captured_stderr() -> Iterator[list[str]]:
+    """What the C libraries inside print, as lines.
+
+    libjpeg prints "Corrupt JPEG data" on the terminal and goes on with invented pixels; this is the only way
+    to know.
+    """
+    said: list[str] = []
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield said
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            file.seek(0)
+            said += file.read(10_000).decode("utf-8", "replace").splitlines()

@@ -206,6 +206,8 @@ def quaternion_affine(fields: Any) -> npt.NDArray[np.float64]:
             f"the qform's handedness (pixdim[0]) is {float(fields['pixdim'][0]):g}, expected 1 or -1; "
             "restore it from the original scan"
         )
+    if float(fields["pixdim"][0]) == 0:  # the standard: 0 means 1
+        fields["pixdim"][0] = 1
     return np.asarray(fields.get_qform(), np.float64)
 
 

@@ -62,8 +62,8 @@ def read_nrrd_header(path: Path, max_voxels: int) -> Header:
         sizes = [*sizes[1:], sizes[0]]
     shape, volumes = spatial_shape(sizes, max_voxels)
     origin = numbers(fields.get("space origin", "0 0 0"), "space origin")
-    if len(origin) < 3 or any(len(axis) < 3 for axis in axes):
-        raise ImageError("the space origin or directions have fewer than 3 numbers; restore the file")
+    if len(axes) != 3 or len(origin) < 3 or any(len(axis) < 3 for axis in axes):
+        raise ImageError("the space origin or directions have fewer than 3 axes or numbers; restore the file")
     signs = SPACES.get(fields.get("space", "").lower(), (-1, -1, 1))
     affine = np.diag([*signs, 1.0]) @ affine_of_axes(axes, origin)
     return Header(
@@ -114,7 +114,7 @@ def spatial_axes(fields: dict[str, str], sizes: list[int]) -> tuple[list[list[fl
             raise ImageError(f"{len(words)} space directions for {len(sizes)} axes; restore the file")
         interleaved = len(sizes) > 3 and words[0].lower() == "none"
         steps = [numbers(word, "space directions") for word in words if word.lower() != "none"]
-        return steps[:3] if len(steps) >= 3 else [], interleaved, warnings
+        return steps[:3], interleaved, warnings
     interleaved = len(sizes) > 3 and kinds[0] not in ("domain", "space")
     spacing = numbers(fields.get("spacings", "1 " * len(sizes)), "spacings")[1 if interleaved else 0 :]
     check_spacing(spacing)
