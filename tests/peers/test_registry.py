@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from veloxseg.errors import ConfigError, ShapeError
+from veloxseg.model.count import macs_as_published, parameters_as_published
 from veloxseg.peers.registry import PEERS, build_peer
 
 
@@ -32,3 +33,11 @@ def test_every_entry_says_where_it_comes_from_and_how_close_it_is() -> None:
         assert all([peer.paper, peer.source, peer.closeness]), name
         assert 2015 < peer.year < 2027
         assert (peer.parameters is None) == (peer.macs is None)
+
+
+@pytest.mark.parametrize("name", [name for name, peer in PEERS.items() if peer.parameters is not None])
+def test_figures_are_those_of_the_papers_table_within_three_percent(name: str) -> None:
+    peer = PEERS[name]
+    network = build_peer(name, (1, 1), 2, (96, 96, 96))
+    assert parameters_as_published(network) == pytest.approx(peer.parameters * 1e6, rel=0.03)
+    assert macs_as_published(network, (1, 2, 96, 96, 96)) == pytest.approx(peer.macs * 1e9, rel=0.03)

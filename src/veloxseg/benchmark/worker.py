@@ -1,0 +1,114 @@
+"""The two processes of a benchmark that must start fresh, each `python -m veloxseg.benchmark.worker JOB.json`.
+
+`time`    all contenders of one thread count in one process, bound to as many cores, run in turn (timing.py).
+`probe`   one contender alone: seconds from the start of the process to its first result, and its peak memory.
+`train`   one contender alone: seconds and peak memory of a training step, forward, loss, backward and update.
+
+The job says what to do; the answer is written into the file that it names.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from veloxseg.benchmark.machine import peak_rss_mb, pin
+from veloxseg.console import say
+
+__all__ = ["main"]
+
+TRAINING_BATCH = 2
+
+
+def main(path: str) -> None:
+    job = json.loads(Path(path).read_text(encoding="utf-8"))
+    pin(job["threads"])  # before anything starts threads
+    answer = {"time": time_all, "probe": probe, "train": train}[job["task"]](job)
+    Path(job["answer"]).write_text(json.dumps(answer), encoding="utf-8")
+
+
+def time_all(job: dict[str, Any]) -> list[dict[str, Any]]:
+    import os
+
+    os.environ["OMP_NUM_THREADS"] = str(job["threads"])
+    from veloxseg.benchmark.timing import ROUNDS, interleave
+
+    runs = [_open(contender, job["threads"]) for contender in job["contenders"]]
+    results = interleave(
+        runs, on_round=lambda number: say(f"  {job['threads']} thread(s), round {number + 1} of {ROUNDS}")
+    )
+    return [asdict(result) for result in results]
+
+
+def probe(job: dict[str, Any]) -> dict[str, float]:
+    _open(job["contenders"][0], job["threads"])()
+    first = time.monotonic() - job["started"]
+    return {"cold_start_seconds": first, "peak_rss_mb": peak_rss_mb()}
+
+
+def train(job: dict[str, Any]) -> dict[str, float]:
+    import torch
+
+    from veloxseg.benchmark.models import find_model
+
+    torch.set_num_threads(job["threads"])
+    model = find_model(job["contenders"][0]["model"])
+    step = _training_step(model.name)
+    step()  # the second step has the optimiser's memory and warm caches
+    start = time.perf_counter()
+    step()
+    return {"training_step_seconds": time.perf_counter() - start, "training_peak_rss_mb": peak_rss_mb()}
+
+
+def _open(contender: dict[str, Any], threads: int) -> Callable[[], object]:
+    """The contender as a function without arguments, on one random window."""
+    import numpy as np
+
+    from veloxseg.infer.runtime import open_runtime
+    from veloxseg.modelfolder import ModelFolder
+
+    runtime = open_runtime(ModelFolder.open(contender["folder"]), contender["runtime"], threads=threads)
+    shape = (contender["batch"], *contender["input_shape"][1:])
+    window = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+    return lambda: runtime(window)
+
+
+def _training_step(name: str) -> Callable[[], None]:
+    """VeloxSeg trains with its teachers; a peer, which has one output, with cross entropy and Dice."""
+    import torch
+
+    from veloxseg.benchmark.models import find_model
+    from veloxseg.model.losses import sdkt_loss, segmentation_loss
+    from veloxseg.model.sdkt import SDKTModel
+
+    model = find_model(name)
+    image = torch.randn(TRAINING_BATCH, *model.input_shape[1:])
+    label = torch.randint(model.classes, (TRAINING_BATCH, *model.input_shape[2:]))
+    network: torch.nn.Module
+    if model.preset is not None:
+        from veloxseg.model.config import preset
+
+        network = SDKTModel(preset(model.preset))
+    else:
+        network = model.build()
+    network.train()
+    optimiser = torch.optim.AdamW(network.parameters())
+
+    def step() -> None:
+        optimiser.zero_grad()
+        output = network(image)
+        if model.preset is not None:
+            loss = sdkt_loss(output, image, label).total
+        else:
+            loss = torch.stack(segmentation_loss(output, label)).sum()
+        loss.backward()
+        optimiser.step()
+
+    return step
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
