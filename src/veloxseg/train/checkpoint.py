@@ -68,7 +68,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     try:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 — not a dict
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 — not a dict
         text = header["state"]
         if header["sha256"] != _digest(text, tensors):
             raise ModelError(f"checkpoint {path} is damaged: its checksum differs")

@@ -208,7 +208,10 @@ def end_epoch(session: Session, scores: list[dict[str, float]] | None) -> bool:
     row: dict[str, Any] = {
         "epoch": state.epoch + 1,
         "learning_rate": pace.learning_rate(state.steps - 1),
-        **{name: total / max(1, state.counted) for name, total in zip(TERMS, state.sums, strict=True)},
+        **{
+            n: total / state.counted if state.counted else None
+            for n, total in zip(TERMS, state.sums, strict=True)
+        },
         "validation_dice": None,
         "seconds": round(state.epoch_seconds, 3),
     }

@@ -34,7 +34,7 @@ class Display:
         self.folder, self.active = folder, active  # of several processes one is active
         self._live: Any = None
         self._rows: list[Row] = []
-        self._drawn = 0.0
+        self._drawn = time.monotonic()
         self._writer: Any = None
 
     def __enter__(self) -> "Display":
@@ -143,9 +143,10 @@ def draw_curves(history: list[Row], path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 6.4), dpi=110, layout="constrained")
+    figure = Figure(figsize=(8, 6.4), dpi=110)
     FigureCanvasAgg(figure)
     losses, scores = figure.subplots(2, 1, sharex=True)
+    figure.subplots_adjust(left=0.09, right=0.98, top=0.97, bottom=0.08, hspace=0.08)
     epochs = [row["epoch"] for row in history]
     for name, colour in (
         ("total", "#1f2937"),
