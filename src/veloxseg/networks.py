@@ -1,14 +1,16 @@
 """Any network of this project from its stored description: VeloxSeg or a peer, with or without weights."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from veloxseg.errors import ModelError
+from veloxseg.files import atomic_path
 from veloxseg.modelfolder import ModelFolder
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["build_network", "load_network"]
+__all__ = ["build_network", "load_network", "save_weights"]
 
 
 def build_network(architecture: str, settings: dict[str, Any]) -> "nn.Module":
@@ -51,3 +53,12 @@ def load_network(folder: ModelFolder) -> "nn.Module":
         )
     network.load_state_dict(weights)
     return network.eval()
+
+
+def save_weights(network: "nn.Module", path: str | Path) -> None:
+    """Writes a network's parameters and buffers as safetensors, atomically."""
+    from safetensors.torch import save_file
+
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
+    with atomic_path(path) as temporary:
+        save_file(tensors, temporary)

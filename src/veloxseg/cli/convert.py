@@ -1,15 +1,120 @@
-"""Not there yet."""
+"""Read the authors' released weights into a MODEL folder.
+
+WEIGHTS is a .safetensors file or the authors' .pth; the latter is opened by torch.load(weights_only=True), which
+cannot run code. CONFIG is the authors' JSON, with their names of settings (the section "VeloxSeg" or the whole file).
+The preprocessing of the weights is not part of them: --plan takes the plan.json of a prepared data set.
+"""
 
 import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from veloxseg.errors import VeloxSegError
+from veloxseg.console import say
+from veloxseg.errors import ModelError
 
-SUMMARY = "(not there yet)"
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SUMMARY = "read the authors' released weights into a MODEL folder"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    pass
+    parser.add_argument("weights", type=Path, help="the authors' checkpoint (.pth or .safetensors)")
+    parser.add_argument("--config", type=Path, required=True, help="the authors' JSON configuration")
+    parser.add_argument(
+        "--plan", type=Path, help="plan.json to store as preprocessing (default: none, z-score at 1 mm)"
+    )
+    parser.add_argument("-o", "--output", type=Path, required=True, help="the MODEL folder to write")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    raise VeloxSegError("`veloxseg convert` is not there yet")
+    from veloxseg import __version__, reference
+    from veloxseg.files import read_json, sha256, writable_folder
+    from veloxseg.model.network import VeloxSeg
+    from veloxseg.modelfolder import ModelFolder
+    from veloxseg.networks import save_weights
+    from veloxseg.prepare.plan import Plan
+
+    settings = read_json(arguments.config)
+    config = reference.config(settings.get("VeloxSeg", settings))
+    weights = read_weights(arguments.weights)
+    network = VeloxSeg(config)
+    reference.load_weights(network, weights)
+    plan = Plan.from_json(read_json(arguments.plan)) if arguments.plan else default_plan(config)
+    folder = ModelFolder(
+        path=writable_folder(arguments.output),
+        architecture="veloxseg",
+        network=config.to_json(),
+        plan=plan,
+        provenance={
+            "veloxseg": __version__,
+            "converted_from": arguments.weights.name,
+            "sha256": sha256(arguments.weights),
+            "note": "weights of the paper's authors; research use only, not a medical device",
+        },
+    )
+    save_weights(network, folder.weights)
+    folder.write_description()
+    say(f"wrote {folder.path} ({sum(p.numel() for p in network.parameters()) / 1e6:.2f} M parameters)")
+
+
+def read_weights(path: Path) -> "dict[str, Tensor]":
+    """The authors' parameters by their names, from a safetensors file or a checkpoint of tensors."""
+    if not path.is_file():
+        raise ModelError(f"{path} does not exist; give the authors' checkpoint")
+    if path.suffix == ".safetensors":
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            tensors = load_file(path)
+        except SafetensorError as error:
+            raise ModelError(f"{path} is damaged ({error}); download it again") from error
+        return {
+            name.removeprefix("weights."): value
+            for name, value in tensors.items()
+            if _is_weight(name, tensors)
+        }
+    import torch
+
+    try:
+        # the one place that opens another party's checkpoint: weights_only refuses anything but tensors
+        found: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise ModelError(
+            f"{path} cannot be read safely as weights ({type(error).__name__}); ask for safetensors"
+        ) from error
+    for key in ("state_dict", "model", "network_weights", "net"):
+        if isinstance(found, dict) and isinstance(found.get(key), dict):
+            found = found[key]
+    if (
+        not isinstance(found, dict)
+        or not found
+        or not all(isinstance(v, torch.Tensor) for v in found.values())
+    ):
+        raise ModelError(f"{path} holds no dictionary of tensors; expected the network's state_dict")
+    return found
+
+
+def _is_weight(name: str, tensors: "dict[str, Tensor]") -> bool:
+    """Files that hold more than weights (such as golden tensors) mark them by a prefix."""
+    marked = any(other.startswith("weights.") for other in tensors)
+    return name.startswith("weights.") or not marked
+
+
+def default_plan(config: Any) -> Any:
+    from veloxseg.prepare.plan import ModalityPlan, Normalisation, Plan
+
+    names = [f"modality{i}" for i in range(sum(config.in_channels))]
+    return Plan(
+        dataset="unknown",
+        modalities=tuple(
+            ModalityPlan(name=name, kind="other", normalisation=Normalisation(scheme="zscore_body"))
+            for name in names
+        ),
+        reference=names[0],
+        spacing=(1.0, 1.0, 1.0),
+        patch=config.patch,
+        windows=config.big_windows,
+        labels={"background": 0, **{f"class{i}": i for i in range(1, config.classes)}},
+    )

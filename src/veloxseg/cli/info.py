@@ -1,15 +1,147 @@
-"""Not there yet."""
+"""Say what a model, a training run or a prepared data set is; without a path, list the presets with their cost.
+
+Nothing is computed and torch is not imported for a path; the presets' costs are counted on shapes alone.
+"""
 
 import argparse
+import json
+from pathlib import Path
+from typing import Any
 
-from veloxseg.errors import VeloxSegError
+from veloxseg.console import say
+from veloxseg.errors import DatasetError, ModelError
 
-SUMMARY = "(not there yet)"
+SUMMARY = "what a model, run or data set is; the presets and their cost"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    pass
+    parser.add_argument("path", nargs="?", type=Path, help="a MODEL, RUN, PREPARED or data-set folder")
+    parser.add_argument("--json", action="store_true", help="print JSON for programs")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    raise VeloxSegError("`veloxseg info` is not there yet")
+    if arguments.path is None:
+        rows = preset_costs()
+        if arguments.json:
+            say(json.dumps(rows, indent=2))
+        else:
+            print_presets(rows)
+        return
+    facts = describe(arguments.path)
+    if arguments.json:
+        say(json.dumps(facts, indent=2, ensure_ascii=False))
+    else:
+        for name, value in facts.items():
+            say(f"{name + ':':16s} {readable(value)}")
+
+
+def preset_costs() -> list[dict[str, Any]]:
+    """Parameters and both counts of MACs of every preset."""
+    import torch
+
+    from veloxseg.model.config import PRESETS
+    from veloxseg.model.count import macs, macs_as_published, parameters
+    from veloxseg.model.network import VeloxSeg
+
+    rows = []
+    for name, config in PRESETS.items():
+        with torch.device("meta"):  # shapes without values
+            network = VeloxSeg(config)
+        shape = (1, sum(config.in_channels), *config.patch)
+        rows.append(
+            {
+                "preset": name,
+                "input": list(shape[1:]),
+                "modalities": config.modalities,
+                "classes": config.classes,
+                "parameters": parameters(network),
+                "macs": macs(network, shape),
+                "macs_as_published": macs_as_published(network, shape),
+            }
+        )
+    return rows
+
+
+def print_presets(rows: list[dict[str, Any]]) -> None:
+    from veloxseg.model.count import WHY_THEY_DIFFER
+
+    say(
+        f"{'preset':10s} {'input':16s} {'classes':>7s} {'parameters':>11s} {'MACs':>9s} {'as published':>13s}"
+    )
+    for row in rows:
+        size = "×".join(map(str, row["input"]))
+        say(
+            f"{row['preset']:10s} {size:16s} {row['classes']:7d} {row['parameters'] / 1e6:9.4f} M "
+            f"{row['macs'] / 1e9:7.3f} G {row['macs_as_published'] / 1e9:11.2f} G"
+        )
+    say(f"\n{WHY_THEY_DIFFER}")
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """The facts about a folder, by what is in it."""
+    if not path.exists():
+        raise DatasetError(f"{path} does not exist; give a MODEL, RUN, PREPARED or data-set folder")
+    if (path / "plan.json").is_file():
+        return describe_prepared(path)
+    try:
+        return describe_model(path)
+    except ModelError as no_model:
+        from veloxseg.prepare.layouts import open_dataset
+
+        try:
+            dataset = open_dataset(path)
+        except DatasetError as error:
+            raise DatasetError(f"{path} is neither a model ({no_model}) nor a data set ({error})") from error
+    return {
+        "data set": dataset.name,
+        "modalities": list(dataset.modalities),
+        "labels": dataset.labels,
+        "cases": len(dataset.cases),
+    }
+
+
+def describe_model(path: Path) -> dict[str, Any]:
+    from veloxseg.files import sha256
+    from veloxseg.modelfolder import ModelFolder
+
+    folder = ModelFolder.open(path)
+    plan = folder.plan
+    facts: dict[str, Any] = {
+        "model": str(folder.path),
+        "architecture": folder.architecture,
+        "modalities": list(plan.names),
+        "outputs": list(plan.outputs),
+        "patch": list(plan.patch),
+        "spacing mm": list(plan.spacing),
+        "network": folder.network,
+        "provenance": folder.provenance,
+    }
+    if folder.weights.is_file():
+        facts["weights SHA-256"] = sha256(folder.weights)
+    return facts
+
+
+def describe_prepared(path: Path) -> dict[str, Any]:
+    from veloxseg.files import read_json
+    from veloxseg.prepare.plan import Plan
+
+    plan = Plan.from_json(read_json(path / "plan.json"))
+    return {
+        "prepared": plan.dataset,
+        "modalities": list(plan.names),
+        "reference": plan.reference,
+        "outputs": list(plan.outputs),
+        "patch": list(plan.patch),
+        "spacing mm": list(plan.spacing),
+        "windows": [list(window) for window in plan.windows],
+    }
+
+
+def readable(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {readable(item)}" for name, item in value.items())
+    if isinstance(value, list):
+        return (
+            " ".join(readable(item) for item in value) if value and isinstance(value[0], str) else str(value)
+        )
+    return str(value)

@@ -26,8 +26,8 @@ __all__ = ["WHY_THEY_DIFFER", "macs", "macs_as_published", "parameters", "parame
 
 WHY_THEY_DIFFER = (
     "MACs are real work (FlopCounterMode / 2). 'As published' repeats the paper's counter, which takes transposed "
-    "convolutions stride^3 too dear, adds norms and soft-max, and leaves attention products out. Parameters are all that "
-    "inference weights hold; the paper's counter leaves out layer norms and position tables, so it prints slightly fewer."
+    "convolutions stride^3 too dear, adds norms and soft-max, and leaves attention products out. Parameters are all "
+    "that inference weights hold; the paper's counter leaves out layer norms and position tables, so it prints fewer."
 )
 
 
@@ -77,15 +77,13 @@ def macs_as_published(network: nn.Module, input_shape: tuple[int, ...]) -> int:
 def _on_meta(network: nn.Module) -> nn.Module:
     network = copy.deepcopy(network).to("meta").eval()
     for module in network.modules():
-        if isinstance(
-            module, PairedWindowAttention
-        ):  # interpolation is not counted, also where it is a product
+        if isinstance(module, PairedWindowAttention):  # interpolation is no product, however it is written
             module.drop_upsampling_matrices()
     return network
 
 
 def _convolution(module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> int:
-    return output.numel() * (module.in_channels // module.groups) * math.prod(module.kernel_size)
+    return output.numel() * int(module.in_channels // module.groups) * int(math.prod(module.kernel_size))
 
 
 def _linear(module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> int:
@@ -102,13 +100,13 @@ def _once(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> int:
 
 
 def _softmax(module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> int:
-    length = output.shape[module.dim]
+    length = int(output.shape[module.dim])
     return output.numel() // length * (3 * length - 1)
 
 
 def _attention(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> int:
     query, key = inputs[0], inputs[1]
-    return math.prod(query.shape[:-1]) * (3 * key.shape[-2] - 1)
+    return int(math.prod(query.shape[:-1]) * (3 * key.shape[-2] - 1))
 
 
 _RULES: dict[Any, Callable[[Any, tuple[Tensor, ...], Tensor], int]] = {

@@ -54,7 +54,7 @@ class Join(nn.Sequential):
         concatenated_BCXYZ = (
             e_MBXYZC.permute(1, 2, 3, 4, 0, 5).flatten(4).movedim(-1, 1)
         )  # B X Y Z (M C) → B (M C) X Y Z
-        joined: Tensor = super().forward(concatenated_BCXYZ)
+        joined: Tensor = self[1](self[0](concatenated_BCXYZ))
         return joined
 
 

@@ -39,7 +39,7 @@ class Conv3d(nn.Conv3d):
 
 
 def _onednn(x: Tensor) -> bool:
-    return x.device.type == "cpu" and x.dtype == torch.float32 and torch.backends.mkldnn.enabled  # type: ignore[attr-defined]
+    return x.device.type == "cpu" and x.dtype == torch.float32 and bool(torch.backends.mkldnn.enabled)
 
 
 class InstanceNorm(nn.Module):

@@ -22,7 +22,7 @@ def window_count(pair: PairedWindow, feature: Size) -> Size:
 
 
 def gather(x_MBXYZC: Tensor, pair: PairedWindow) -> Tensor:
-    """One scale: (M, B, X, Y, Z, C) → (B, W, M·L, C). Pools the whole volume first, then cuts it: windows are aligned."""
+    """One scale: (M, B, X, Y, Z, C) → (B, W, M·L, C). Pools the whole volume, then cuts it: windows are aligned."""
     modalities, batch, channels = x_MBXYZC.shape[0], x_MBXYZC.shape[1], x_MBXYZC.shape[-1]
     if max(pair.small) > 1:
         x_NCXYZ = x_MBXYZC.flatten(0, 1).movedim(-1, 1)

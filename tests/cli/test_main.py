@@ -1,0 +1,77 @@
+"""The command line's manners: help, exit codes, one line per error."""
+
+import json
+
+import pytest
+
+from veloxseg.cli import VERBS, info, main
+from veloxseg.errors import VeloxSegError
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([verb, "-h"])
+    assert stop.value.code == 0
+    assert f"usage: veloxseg {verb}" in capsys.readouterr().out
+
+
+def test_usage_errors_exit_with_2() -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["no-such-verb"])
+    assert stop.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "line"),
+    [
+        (VeloxSegError("the scan is empty; give another"), 2, "error: the scan is empty; give another\n"),
+        (KeyboardInterrupt(), 130, "stopped\n"),
+        (ZeroDivisionError("oops"), 1, "internal error: ZeroDivisionError: oops (--debug shows where)\n"),
+    ],
+)
+def test_exit_codes(
+    raised: BaseException,
+    code: int,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def run(arguments: object) -> None:
+        raise raised
+
+    monkeypatch.setattr(info, "run", run)
+    assert main(["info"]) == code
+    assert capsys.readouterr().err == line
+
+
+def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(arguments: object) -> None:
+        raise VeloxSegError("the scan is empty")
+
+    monkeypatch.setattr(info, "run", run)
+    with pytest.raises(VeloxSegError):
+        main(["info", "--debug"])
+
+
+def test_info_prints_both_counts_and_why_they_differ(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info"]) == 0
+    text = capsys.readouterr().out
+    assert "1.6696 M" in text
+    assert "1.752 G" in text
+    assert "1.79 G" in text
+    assert "transposed convolutions" in text
+
+
+def test_info_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "--json"]) == 0
+    rows = {row["preset"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["b"]["parameters"] == 1_669_639
+    assert rows["c"]["input"] == [4, 96, 96, 96]
+
+
+def test_info_on_nothing_known(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", str(tmp_path)]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert "neither a model" in captured.err
