@@ -164,6 +164,19 @@ def test_names(dataset: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("tolerance", [0.0, -1.0, math.nan, math.inf])
+def test_wrong_tolerance(dataset: Path, tolerance: float) -> None:
+    with pytest.raises(ConfigError, match="positive"):
+        evaluate_folder(dataset / "good", dataset / "labels", tolerance_mm=tolerance)
+
+
+def test_a_subset_by_mistake_is_pointed_out(dataset: Path) -> None:
+    for number in range(5):
+        (dataset / "good" / f"case_{number}.nii.gz").unlink()
+    lines = evaluate_folder(dataset / "good", dataset / "labels").warning_lines()
+    assert any("on purpose" in line for line in lines)
+
+
 @pytest.mark.parametrize("text", ["WT", "WT=", "=1", "WT=a", "WT=0", "WT=-1", "WT=1;2", "brats,brats2023"])
 def test_wrong_regions(text: str) -> None:
     with pytest.raises(ConfigError, match="WT=1,2,4"):

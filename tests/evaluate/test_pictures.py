@@ -89,8 +89,8 @@ def test_colours_and_proportions() -> None:
     assert list(pictures) == [
         "CT, axial",
         "CT, coronal",
-        "PET projection, front",
-        "PET projection, side",
+        "PET MIP, front",
+        "PET MIP, side",
     ]
     axial = decode(pictures["CT, axial"].png)
     for name in ("true positive", "false positive", "false negative"):
@@ -98,10 +98,10 @@ def test_colours_and_proportions() -> None:
     assert count(axial, COLOURS["wrong structure"]) == 0
     columns = np.flatnonzero((np.abs(axial - COLOURS["true positive"]) < 3).all(axis=2).any(axis=0))
     assert columns.max() < axial.shape[1] / 2  # the patient's right is on the left
-    front = decode(pictures["PET projection, front"].png)
+    front = decode(pictures["PET MIP, front"].png)
     assert front.shape[1] / front.shape[0] == pytest.approx(40 / (20 * 4), rel=0.02)
-    assert pictures["PET projection, front"].aspect == pytest.approx(0.5)
-    side = decode(pictures["PET projection, side"].png)
+    assert pictures["PET MIP, front"].aspect == pytest.approx(0.5)
+    side = decode(pictures["PET MIP, side"].png)
     assert side.shape[1] / side.shape[0] == pytest.approx(30 / (20 * 4), rel=0.02)
 
 

@@ -5,6 +5,8 @@ import csv
 import hashlib
 import json
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -72,7 +74,7 @@ def test_the_page(evaluation: Evaluation, dataset: Path) -> None:
         "case_3",
     ):
         assert words.lower() in page.text.lower()
-    assert "PET projection, front" in page.text
+    assert "PET MIP, front" in page.text
     assert "CT, axial" in page.text
     assert re.findall(r"(?:Worst|Median|Best): case_\d", page.text) == [
         "Worst: case_4",
@@ -183,3 +185,22 @@ def test_a_wrong_grid_is_one_line_and_leaves_no_file(
     assert shown.err.startswith("error: case 'case_2'")
     assert shown.err.count("\n") == 1
     assert list((dataset / "out").iterdir()) == []
+
+
+def test_a_damaged_prediction_is_one_line(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = dataset / "good" / "case_2.nii.gz"
+    path.write_bytes(path.read_bytes()[:-20])
+    paths = ["-p", str(dataset / "good"), "-l", str(dataset / "labels"), "-o", str(dataset / "out")]
+    assert main(["evaluate", *paths]) == 2
+    shown = capsys.readouterr()
+    assert "case_2.nii.gz" in shown.err
+    assert shown.err.count("\n") == 1
+    assert list((dataset / "out").iterdir()) == []
+
+
+def test_imports_nothing_heavy() -> None:
+    code = "import sys, veloxseg.evaluate, veloxseg.cli.evaluate; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"torch", "scipy", "matplotlib", "PIL", "rich", "SimpleITK"} & set(loaded)

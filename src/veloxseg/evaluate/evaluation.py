@@ -155,7 +155,9 @@ class Evaluation:
         for method, cases in self.missing.items():
             if cases:
                 part = f"{len(cases)} of {len(self.cases)} cases"
-                lines.append(f"{method}: no prediction for {part}, counted as failures: {_some(cases)}")
+                hint = "; if they were left out on purpose, give a folder of labels without them"
+                most = hint if len(cases) * 2 > len(self.cases) else ""
+                lines.append(f"{method}: no prediction for {part}, counted as failures: {_some(cases)}{most}")
         for method, cases in self.extra.items():
             if cases:
                 lines.append(

@@ -48,6 +48,8 @@ def evaluate_folder(
     every other label value. `names` are the methods' names, one per folder of predictions.
     """
     started = time.monotonic()
+    if not 0 < tolerance_mm < math.inf:
+        raise ConfigError(f"the tolerance of NSD is {tolerance_mm:g} mm; give a positive number, such as 2")
     folders = [Path(p) for p in ([predictions] if isinstance(predictions, str | Path) else predictions)]
     methods = _method_names(folders, names)
     label_files = list_cases(Path(labels))

@@ -134,7 +134,7 @@ def score(
         outcome="scored",
         dice=2 * hit / (predicted + labelled),
         hd95_mm=float(max(np.quantile(to_label, 0.95), np.quantile(to_prediction, 0.95))),
-        nsd=near / (len(to_label) + len(to_prediction)),
+        nsd=float(near / (len(to_label) + len(to_prediction))),
         precision=hit / predicted,
         recall=hit / labelled,
         **volumes,

@@ -122,7 +122,7 @@ def focus(code: npt.NDArray[np.uint8]) -> tuple[int, int, int]:
 
 
 def _projections(pet: Array, code: View) -> Iterator[Picture]:
-    """The brightest voxel of each ray; hot is dark, as nuclear medicine prints it."""
+    """Maximum-intensity projections: the brightest voxel of each ray; hot is dark, as nuclear medicine prints it."""
     priority = np.array(
         [0, 4, 2, 3, 1], dtype=np.uint8
     )  # of a ray's voxels: agreement, then missed, then made up
@@ -132,7 +132,7 @@ def _projections(pet: Array, code: View) -> Iterator[Picture]:
         brightest = pet.max(axis=axis)
         rays = 255 - grey_level(brightest, window(brightest, "pet"))
         spacing = code.spacing[1 - axis], code.spacing[2]
-        yield _picture(f"PET projection, {side}", rays, by_rank[ranks.max(axis=axis)], spacing, letters)
+        yield _picture(f"PET MIP, {side}", rays, by_rank[ranks.max(axis=axis)], spacing, letters)
 
 
 def _picture(title: str, grey: Array, code: Array, spacing: tuple[float, float], letters: str) -> Picture:

@@ -25,6 +25,8 @@ __all__ = ["NAME", "write_report"]
 
 NAME = "report.html"
 NOTICE = "Research use only, not a medical device"
+STANDING = 0.75  # width / height of a coronal picture below which it shows a body from head to thigh
+MOST_IN_HALF = 14  # columns of dots that half of the page's width can hold
 MOST_PLOTTED = 6  # structures with plots of their own; beyond, the page would be all plots
 
 
@@ -131,7 +133,9 @@ def _section(title: str, *content: Html) -> Html:
 
 
 def _plots(evaluation: Evaluation) -> Iterator[Html]:
-    yield _plot(plots.case_dice(evaluation), "Dice of every case; bar and line: mean and its 95 % interval.")
+    caption = "Dice of every case; bar and line: mean and its 95 % interval."
+    wide = len(evaluation.structures) * len(evaluation.methods) > MOST_IN_HALF
+    yield _plot(plots.case_dice(evaluation), caption, "plot wide" if wide else "plot")
     for structure in list(evaluation.structures)[:MOST_PLOTTED]:
         if png := plots.dice_by_volume(evaluation, structure):
             yield _plot(png, f"{structure}: Dice of single lesions by their labelled volume.")
@@ -141,9 +145,9 @@ def _plots(evaluation: Evaluation) -> Iterator[Html]:
             yield _plot(png, f"{structure}: Bland–Altman; line: mean, dashed: ±1.96 standard deviations.")
 
 
-def _plot(png: bytes, caption: str) -> Html:
+def _plot(png: bytes, caption: str, kind: str = "plot") -> Html:
     image = element("img", src=data_uri(png), alt=caption)
-    return element("figure", image, element("figcaption", caption), class_="plot")
+    return element("figure", image, element("figcaption", caption), class_=kind)
 
 
 def _pictures(evaluation: Evaluation, images: Path | None) -> Iterator[Html]:
@@ -174,7 +178,25 @@ def _case_pictures(evaluation: Evaluation, case: str, files: Mapping[str, Path])
             "p", f"{method}: Dice {sections.number(dice, 3)}" if dice is not None else method, class_="soft"
         )
         drawn = draw_case(read_label(path).array, label.array, label.geometry, images, values)
-        yield element("div", *(_figure(picture, case) for picture in drawn), class_="row")
+        yield _arranged(list(drawn), case)
+
+
+def _arranged(pictures: list[Picture], case: str) -> Html:
+    """All in a row of one height; beside a standing body, the axial pictures are stacked to its height."""
+    axial = [picture for picture in pictures if "axial" in picture.title]
+    others = [picture for picture in pictures if picture not in axial]
+    if others[0].aspect > STANDING:
+        return _block(pictures, case, "row", sum(picture.aspect for picture in pictures))
+    stack = _block(
+        axial, case, "stack", 0.93 / sum(1 / picture.aspect for picture in axial)
+    )  # room for captions
+    bodies = _block(others, case, "row", sum(picture.aspect for picture in others))
+    return element("div", stack, bodies, class_="blocks")
+
+
+def _block(pictures: list[Picture], case: str, kind: str, aspect: float) -> Html:
+    figures = (_figure(picture, case) for picture in pictures)
+    return element("div", *figures, class_=kind, style=f"--block:{aspect:.3f}")
 
 
 def _figure(picture: Picture, case: str) -> Html:

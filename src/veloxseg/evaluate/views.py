@@ -13,7 +13,7 @@ from veloxseg.io import Geometry
 
 __all__ = ["View", "grey_level", "png", "to_radiological", "window"]
 
-HEIGHT, WIDEST = 400, 640  # pixels
+HEIGHT, WIDEST = 480, 520  # pixels
 CT_WINDOW = (-160.0, 240.0)  # Hounsfield units, soft tissue
 FILL = 0.45  # how much of the colour covers the image inside a contour
 FILL_ON_WHITE = 0.7  # in projections hot lesions are black, and would turn every colour dark
