@@ -24,9 +24,27 @@ def trajectory(prepared: Path, run: Path, devices: int) -> list[list[float]]:
     )
     file = run.parent / "start.py"
     file.write_text(script)
-    settings = ["batch=4", "dropout=0", "validate_every=3", "threads=1", "steps_per_epoch=2", "warmup_epochs=0"]
+    settings = [
+        "batch=4",
+        "dropout=0",
+        "validate_every=3",
+        "threads=1",
+        "steps_per_epoch=2",
+        "warmup_epochs=0",
+    ]
     options = [part for setting in settings for part in ("--set", setting)]
-    command = [sys.executable, str(file), "train", str(prepared), "-o", str(run), "--model", "tiny", "--epochs", "3"]
+    command = [
+        sys.executable,
+        str(file),
+        "train",
+        str(prepared),
+        "-o",
+        str(run),
+        "--model",
+        "tiny",
+        "--epochs",
+        "3",
+    ]
     done = subprocess.run(
         [*command, "--accelerator", "cpu", "--devices", str(devices), *options],
         capture_output=True,

@@ -181,3 +181,23 @@ def test_bf16_trains(prepared: Path, tmp_path: Path, quick: dict[str, Any]) -> N
     quick |= {"epochs": 1, "steps_per_epoch": 1, "precision": "bf16-mixed"}
     assert train(prepared, tmp_path / "run", quick).finished
     assert load_file(tmp_path / "run/model/model.safetensors")["head.0.weight"].dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--model", "nonsense"], "unknown model 'nonsense'"),
+        (["--fold", "9"], "fold 9 does not exist"),
+        (["--set", "rate=1"], "unknown setting 'rate'"),
+        (["--set", "modalities=mr"], "this data set has ct, pet"),
+        (["--devices", "many"], "try --accelerator auto"),
+    ],
+)
+def test_what_cannot_be_trained_is_one_line_and_leaves_nothing(
+    prepared: Path, tmp_path: Path, options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", str(prepared), "-o", str(tmp_path / "run"), *options]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "run").exists()

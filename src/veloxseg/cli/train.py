@@ -16,7 +16,7 @@ SUMMARY = "train a network on prepared data"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter  # keeps the paragraphs of the text above
     parser.add_argument("prepared", metavar="PREPARED", type=Path, help="a folder made by `veloxseg prepare`")
     parser.add_argument(
         "-o", "--output", metavar="RUN", type=Path, required=True, help="the training's folder"
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="go on with the training in RUN, if there is one",
     )
     parser.add_argument("--precision", metavar="P", help="32-true (default) or bf16-mixed")
-    parser.add_argument("--accelerator", default="auto", metavar="A", help="auto (default), cpu, gpu or mps")
+    parser.add_argument("--accelerator", default="auto", choices=("auto", "cpu", "gpu", "mps"))
     parser.add_argument(
         "--devices", default="1", metavar="N", help="processes on this machine, one per device"
     )

@@ -41,13 +41,12 @@ def start_engine(recipe: Recipe, *, accelerator: str, devices: int | str, nodes:
             strategy=strategy,
             precision=recipe.precision,
         )
-        fabric.launch()
-    except (ValueError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "accelerator" not in str(error).lower():
-            raise
+    except (ValueError, RuntimeError, TypeError) as error:  # all that it raises for what is not there
+        reason = str(error).splitlines()[0]
         raise ConfigError(
-            f"cannot use {accelerator} × {devices} ({str(error).splitlines()[0]}); try --devices 1"
+            f"cannot use {devices} of {accelerator} ({reason}); try --accelerator auto --devices 1"
         ) from error
+    fabric.launch()
     if not fabric.is_global_zero:
         set_quiet(True)
     if fabric.device.type == "cpu" or recipe.deterministic:

@@ -27,7 +27,7 @@ from veloxseg.train.data import training_loader
 from veloxseg.train.engine import seed_step, start_engine, worker_count
 from veloxseg.train.objective import TERMS
 from veloxseg.train.progress import Display, duration
-from veloxseg.train.recipe import Recipe
+from veloxseg.train.recipe import Recipe, choose_modalities, network_settings
 from veloxseg.train.run import Run, data_hash, reconcile
 from veloxseg.train.schedule import TRIAL_STEPS, validates
 from veloxseg.train.session import Session
@@ -63,6 +63,13 @@ def train(
             )
     else:
         recipe = Recipe(**(settings or {}))
+    network_settings(
+        recipe, choose_modalities(data.plan, recipe.modalities)
+    )  # an error now leaves no folder behind
+    if not data.split(recipe.fold).train:
+        raise DatasetError(
+            f"{prepared} has no training case in this split; prepare more cases, or choose a --fold"
+        )
     fabric = start_engine(recipe, accelerator=accelerator, devices=devices, nodes=nodes)
     problem: VeloxSegError | None = None
     if fabric.is_global_zero:  # the other processes may come later and find the folder begun

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from veloxseg.console import warn
-from veloxseg.errors import DatasetError, ModelError, OutputError
+from veloxseg.errors import ModelError, OutputError
 from veloxseg.networks import build_network
 from veloxseg.prepare.store import Prepared
 from veloxseg.train.checkpoint import join, load_checkpoint, load_newest, prune, save_checkpoint, split
@@ -35,8 +35,6 @@ class Session:
         self.fabric, self.prepared, self.run, self.recipe, self.stop = fabric, prepared, run, recipe, stop
         self.plan = choose_modalities(prepared.plan, recipe.modalities)
         self.split = prepared.split(recipe.fold)
-        if not self.split.train:
-            raise DatasetError(f"{prepared.path} has no training case in this split; prepare more cases")
         self.architecture, self.network = network_settings(recipe, self.plan)
         self.machine, self.data = machine(), data_hash(prepared)
 

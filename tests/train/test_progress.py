@@ -1,0 +1,88 @@
+"""What a person sees."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from veloxseg.train.progress import Display, draw_curves, duration, write_csv
+from veloxseg.train.recipe import Recipe
+from veloxseg.train.schedule import Pace
+
+
+def history(epochs: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "epoch": epoch,
+            "learning_rate": 1e-3,
+            "total": None if epoch == 2 else 2.0 / epoch,
+            "cross_entropy": 1.0 / epoch,
+            "dice": 1.0 / epoch,
+            "reconstruction": 0.0,
+            "transfer": 0.0,
+            "validation_dice": 0.1 * epoch if epoch % 2 else None,
+            "seconds": 1.5,
+            **({"dice:lesion": 0.1 * epoch, "dice:organ": None} if epoch % 2 else {}),
+        }
+        for epoch in range(1, epochs + 1)
+    ]
+
+
+def test_plain_lines_without_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Display(tmp_path) as display:
+        for epochs in (1, 2, 3):
+            display.epoch(history(epochs), 9, 75)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert "epoch 3" in lines[2]
+    assert "val. Dice 0.3000" in lines[2]
+    assert "1 min 15 s left" in lines[2]
+    assert "\x1b" not in "".join(lines)
+    assert (tmp_path / "progress.csv").read_text().count("\n") == 4
+
+
+def test_a_live_table_on_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "120")
+    with Display(tmp_path) as display:
+        display.epoch(history(4), 9, 60)
+        display.step(5, Pace.start(Recipe(), 7), 3, 0.5, 12.0)
+    shown = capsys.readouterr().out
+    assert "val. Dice" in shown
+    assert "step 3 of 7" in shown
+
+
+def test_only_the_first_of_several_processes_writes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Display(tmp_path, active=False) as display:
+        display.epoch(history(2), 9, 60)
+        display.draw(history(2))
+    assert not list(tmp_path.iterdir())
+    assert not capsys.readouterr().out
+
+
+def test_csv_has_columns_that_come_late(tmp_path: Path) -> None:
+    rows = [{"epoch": 1, "total": 1.0}, {"epoch": 2, "total": 0.5, "dice:lesion": 0.25}]
+    write_csv(rows, tmp_path / "progress.csv")
+    assert (tmp_path / "progress.csv").read_text().splitlines() == [
+        "epoch,total,dice:lesion",
+        "1,1.0,",
+        "2,0.5,0.25",
+    ]
+
+
+def test_curves_are_drawn_of_any_history(tmp_path: Path) -> None:
+    for epochs in (1, 6):
+        draw_curves(history(epochs), tmp_path / "progress.png")
+        assert (tmp_path / "progress.png").stat().st_size > 5000
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(5.2, "5 s"), (75, "1 min 15 s"), (3725, "1 h 02 min"), (-3, "0 s")]
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
