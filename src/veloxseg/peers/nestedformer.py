@@ -30,7 +30,14 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from veloxseg.peers.parts import InstanceNorm, check_channels, check_patch
+from veloxseg.peers.parts import (
+    InstanceNorm,
+    check_channels,
+    check_patch,
+    cut_windows,
+    place_windows,
+    relative_offsets,
+)
 
 __all__ = ["NestedFormer", "build"]
 
@@ -227,34 +234,20 @@ class WindowAttention(nn.Module):
 
     def __init__(self, width: int, grid: Grid) -> None:
         super().__init__()
-        self.window = [
-            max(d for d in range(1, largest + 1) if size % d == 0)
+        x, y, z = (
+            max(edge for edge in range(1, largest + 1) if size % edge == 0)
             for size, largest in zip(grid, WINDOW, strict=True)
-        ]
+        )
+        self.grid, self.window = grid, (x, y, z)
         self.attention = Attention(width, projection_bias=False)
-        self.table = nn.Parameter(torch.randn(math.prod(2 * size - 1 for size in self.window)))
+        self.table = nn.Parameter(torch.randn(math.prod(2 * edge - 1 for edge in self.window)))
         self.register_buffer("offsets", relative_offsets(self.window), persistent=False)
         self.offsets: Tensor
 
     def forward(self, tokens_BXYZC: Tensor) -> Tensor:
-        (x, y, z), (batch, *grid, width) = self.window, tokens_BXYZC.shape
-        counts = [size // part for size, part in zip(grid, self.window, strict=True)]
-        cut = tokens_BXYZC.reshape(batch, counts[0], x, counts[1], y, counts[2], z, width)
-        windows = cut.permute(0, 1, 3, 5, 2, 4, 6, 7).reshape(-1, x * y * z, width)
+        windows = cut_windows(tokens_BXYZC, self.window)
         mixed = self.attention(windows, windows, self.table[self.offsets])
-        placed = mixed.reshape(batch, *counts, x, y, z, width).permute(0, 1, 4, 2, 5, 3, 6, 7)
-        whole: Tensor = placed.reshape(tokens_BXYZC.shape)
-        return whole
-
-
-def relative_offsets(window: list[int]) -> Tensor:
-    """(L, L) index into a table of Π(2·size - 1) entries, by the offset between two places of the window."""
-    places = torch.cartesian_prod(*(torch.arange(size) for size in window))  # (L, 3)
-    index = torch.zeros(len(places), len(places), dtype=torch.long)
-    for axis, size in enumerate(window):
-        offset = places[:, None, axis] - places[None, :, axis] + size - 1
-        index = index * (2 * size - 1) + offset
-    return index
+        return place_windows(mixed, self.window, self.grid)
 
 
 class ModalityAttention(nn.Module):
