@@ -7,7 +7,6 @@ channel per group is the same function, and its gradient is right.
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from veloxseg.errors import ConfigError, ShapeError
 
@@ -25,7 +24,7 @@ class InstanceNorm(nn.InstanceNorm3d):
     """Instance norm over (B, C, X, Y, Z), eps 1e-5."""
 
     def forward(self, features: Tensor) -> Tensor:
-        return functional.group_norm(features, self.num_features, self.weight, self.bias, self.eps)
+        return torch.group_norm(features, self.num_features, self.weight, self.bias, self.eps)
 
 
 def cut_windows(tokens_BXYZC: Tensor, window: tuple[int, int, int]) -> Tensor:
