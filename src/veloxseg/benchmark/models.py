@@ -5,7 +5,7 @@ Speed does not depend on the weights' values; they are drawn from a fixed seed.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,6 @@ __all__ = ["MODELS", "YARDSTICK", "BenchmarkModel", "Published", "find_model", "
 YARDSTICK = (
     "unet"  # MONAI's BasicUNet in eager PyTorch: everyone has it, so ratios to it travel between machines
 )
-PATCH = (96, 96, 96)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +42,7 @@ class BenchmarkModel:
     preset: str | None  # of VeloxSeg; None for a peer
     in_channels: tuple[int, ...] = (1, 1)
     classes: int = 2
+    patch: tuple[int, int, int] = (96, 96, 96)
     published: Published
 
     @property
@@ -51,15 +51,15 @@ class BenchmarkModel:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        return (1, sum(self.in_channels), *PATCH)
+        return (1, sum(self.in_channels), *self.patch)
 
     def settings(self) -> dict[str, Any]:
         """What `networks.build_network` takes."""
         if self.preset is not None:
             from veloxseg.model.config import preset
 
-            return preset(self.preset).to_json()
-        return {"in_channels": self.in_channels, "classes": self.classes, "patch": PATCH}
+            return replace(preset(self.preset), patch=self.patch).to_json()
+        return {"in_channels": self.in_channels, "classes": self.classes, "patch": self.patch}
 
     def build(self) -> "nn.Module":
         import torch
@@ -120,7 +120,7 @@ def write_folder(model: BenchmarkModel, network: "nn.Module", path: Path) -> Mod
         path=path,
         architecture=model.architecture,
         network=model.settings(),
-        plan=_plan(model.name, names, model.classes),
+        plan=_plan(model, names),
         provenance={"note": "random weights of a benchmark"},
     )
     folder.write_description()
@@ -128,16 +128,16 @@ def write_folder(model: BenchmarkModel, network: "nn.Module", path: Path) -> Mod
     return folder
 
 
-def _plan(dataset: str, modalities: Sequence[str], classes: int) -> Plan:
+def _plan(model: BenchmarkModel, modalities: Sequence[str]) -> Plan:
     return Plan(
-        dataset=dataset,
+        dataset=model.name,
         modalities=tuple(
             ModalityPlan(name=name, kind="other", normalisation=Normalisation(scheme="none"))
             for name in modalities
         ),
         reference=modalities[0],
         spacing=(2.0, 2.0, 2.0),
-        patch=PATCH,
+        patch=model.patch,
         windows=(),
-        labels={"background": 0, **{f"label{i}": i for i in range(1, classes)}},
+        labels={"background": 0, **{f"label{i}": i for i in range(1, model.classes)}},
     )

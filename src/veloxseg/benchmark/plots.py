@@ -1,0 +1,112 @@
+"""Pictures of a benchmark: throughput against parameters, Dice against throughput, growth with the volume."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from veloxseg.files import atomic_path
+
+__all__ = ["plot_dice", "plot_growth", "plot_throughput"]
+
+Row = dict[str, Any]
+OURS, PEER, LINK = "#c8102e", "#33628f", "#9aa5b1"
+MARKERS = {"torch": "o", "onnx": "s", "openvino": "^"}
+RUNTIME_NAMES = {"torch": "eager PyTorch", "onnx": "onnxruntime", "openvino": "OpenVINO"}
+
+
+def plot_throughput(rows: Sequence[Row], path: Path) -> None:
+    """Patches/s on one thread against parameters; runtimes of one model stand above each other."""
+    figure, axes = _figure("Throughput against size, 96³ patches, one thread, batch 1")
+    for model in dict.fromkeys(row["model"] for row in rows):
+        mine = sorted((r for r in rows if r["model"] == model), key=lambda r: r["patches_per_second"])
+        size = mine[0]["parameters"] / 1e6
+        axes.plot(
+            [size] * len(mine), [r["patches_per_second"] for r in mine], color=LINK, linewidth=0.8, zorder=1
+        )
+        for row in mine:
+            low, high = row["patches_per_second_low"], row["patches_per_second_high"]
+            axes.vlines(size, low, high, color=_colour(row), linewidth=2.5, alpha=0.35, zorder=2)
+            axes.scatter(
+                size, row["patches_per_second"], marker=MARKERS[row["runtime"]], color=_colour(row), zorder=3
+            )
+        axes.annotate(mine[-1]["title"], (size, mine[-1]["patches_per_second"]), **_label(mine[-1]))
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="parameters / million",
+        ylabel="patches / s (bars: interquartile range)",
+    )
+    _runtime_legend(axes, {row["runtime"] for row in rows})
+    _save(figure, path)
+
+
+def plot_dice(rows: Sequence[Row], path: Path) -> None:
+    """The paper's Dice on AutoPET-II against the throughput measured here: each model in its fastest runtime."""
+    figure, axes = _figure("Published Dice (AutoPET-II) against throughput measured here, one thread")
+    for model in dict.fromkeys(row["model"] for row in rows):
+        best = max((r for r in rows if r["model"] == model), key=lambda r: r["patches_per_second"])
+        dice = best["published"]["dice"]
+        if dice is not None:
+            axes.scatter(
+                best["patches_per_second"], dice, marker=MARKERS[best["runtime"]], color=_colour(best)
+            )
+            axes.annotate(best["title"], (best["patches_per_second"], dice), **_label(best))
+    axes.set(xscale="log", xlabel="patches / s, fastest runtime", ylabel="Dice / %, from the paper")
+    _runtime_legend(axes, {row["runtime"] for row in rows})
+    _save(figure, path)
+
+
+def plot_growth(rows: Sequence[Row], path: Path) -> None:
+    """Time and memory of one attention layer against the volume."""
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
+    for kind in dict.fromkeys(row["attention"] for row in rows):
+        mine = [row for row in rows if row["attention"] == kind]
+        voxels = [row["voxels"] for row in mine]
+        left.plot(voxels, [1e3 * row["seconds"] for row in mine], marker="o", label=kind)
+        right.plot(voxels, [max(row["memory_mb"], 0.1) for row in mine], marker="o", label=kind)
+    patches = {row["voxels"]: row["patch"] for row in rows}
+    for axes, title in ((left, "milliseconds, one thread"), (right, "memory of a pass / MB")):
+        axes.set(xscale="log", yscale="log", title=title, xlabel="patch (attention runs at a quarter of it)")
+        axes.set_xticks(list(patches), [f"{patch}³" for patch in patches.values()])
+        axes.minorticks_off()
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    left.legend(frameon=False)
+    _save(figure, path)
+
+
+def _figure(title: str) -> tuple[Any, Any]:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(9, 6), layout="constrained")
+    axes.set_title(title, loc="left")
+    axes.grid(alpha=0.25, which="both")
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _colour(row: Row) -> str:
+    return OURS if row["title"].startswith("VeloxSeg") else PEER
+
+
+def _label(row: Row) -> dict[str, Any]:
+    return {"xytext": (6, 4), "textcoords": "offset points", "fontsize": 8, "color": _colour(row)}
+
+
+def _runtime_legend(axes: Any, runtimes: set[str]) -> None:
+    for runtime in (name for name in MARKERS if name in runtimes):
+        axes.scatter([], [], marker=MARKERS[runtime], color="#555555", label=RUNTIME_NAMES[runtime])
+    axes.legend(frameon=False, loc="lower left")
+
+
+def _save(figure: Any, path: Path) -> None:
+    from matplotlib import pyplot
+
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, dpi=150)
+    pyplot.close(figure)
