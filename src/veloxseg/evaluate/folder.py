@@ -1,7 +1,7 @@
 """A folder of predictions against a folder of labels, one case in memory at a time.
 
->>> evaluation = evaluate_folder("predictions", "labels")
->>> evaluation.summary(evaluation.methods[0], "tumour", "dice").mean
+evaluation = evaluate_folder("predictions", "labels")
+evaluation.summary(evaluation.methods[0], "tumour", "dice").mean
 """
 
 import math

@@ -99,7 +99,7 @@ def dice(prediction: npt.NDArray[Any], label: npt.NDArray[Any]) -> float:
     """
     prediction, label = prediction != 0, label != 0
     total = np.count_nonzero(prediction) + np.count_nonzero(label)
-    return 2 * np.count_nonzero(prediction & label) / total if total else math.nan
+    return float(2 * np.count_nonzero(prediction & label) / total) if total else math.nan
 
 
 def score(

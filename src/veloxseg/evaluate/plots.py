@@ -6,7 +6,7 @@ Colours are Okabe and Ito's, which the colour-blind tell apart; methods differ i
 import io
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ __all__ = ["BINS_ML", "bin_names", "bland_altman", "case_dice", "dice_by_volume"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 BINS_ML = (0.0, 0.5, 1.0, 5.0, 20.0, 100.0, math.inf)  # fixed, so that reports can be compared
+FEWEST_CASES = 3  # in a plot of volumes
 INK, GRID = "#333333", "#dddddd"
 
 
@@ -61,11 +62,11 @@ def dice_by_volume(evaluation: Evaluation, structure: str) -> bytes | None:
 
 
 def volume_scatter(evaluation: Evaluation, structure: str) -> bytes | None:
-    """Predicted against labelled volume; None without a case that has one."""
+    """Predicted against labelled volume; None for too few cases."""
     pairs = {method: _volumes(evaluation, method, structure) for method in evaluation.methods}
-    largest = max(volumes.max(initial=0) for volumes in pairs.values())
-    if largest == 0:
+    if not _enough(pairs):
         return None
+    largest = max(volumes.max(initial=0) for volumes in pairs.values())
     figure, axes = _figure()
     axes.plot([0, largest * 1.05], [0, largest * 1.05], color=INK, lw=0.8, zorder=0)
     for number, (predicted, labelled) in enumerate(pairs.values()):
@@ -76,9 +77,9 @@ def volume_scatter(evaluation: Evaluation, structure: str) -> bytes | None:
 
 
 def bland_altman(evaluation: Evaluation, structure: str) -> bytes | None:
-    """Difference of volumes over their mean, with the limits of agreement; None without a case that has one."""
+    """Difference of volumes over their mean, with the limits of agreement; None for too few cases."""
     pairs = {method: _volumes(evaluation, method, structure) for method in evaluation.methods}
-    if not any(volumes.size for volumes in pairs.values()):
+    if not _enough(pairs):
         return None
     figure, axes = _figure()
     axes.axhline(0, color=INK, lw=0.8, zorder=0)
@@ -104,6 +105,11 @@ def _volumes(evaluation: Evaluation, method: str, structure: str) -> npt.NDArray
         if s.outcome not in ("correctly empty", "no prediction")
     ]
     return np.array(kept, dtype=np.float64).reshape(-1, 2).T
+
+
+def _enough(pairs: Mapping[str, npt.NDArray[np.float64]]) -> bool:
+    """Agreement is a matter of several cases."""
+    return any(volumes.shape[1] >= FEWEST_CASES for volumes in pairs.values())
 
 
 def _dots(number: int) -> dict[str, Any]:

@@ -27,7 +27,7 @@ NAME = "report.html"
 NOTICE = "Research use only, not a medical device"
 STANDING = 0.75  # width / height of a coronal picture below which it shows a body from head to thigh
 MOST_IN_HALF = 14  # columns of dots that half of the page's width can hold
-MOST_PLOTTED = 6  # structures with plots of their own; beyond, the page would be all plots
+MOST_PLOTTED = 4  # structures with plots of their own; beyond, the page would be all plots
 
 
 def write_report(evaluation: Evaluation, folder: str | Path, images: str | Path | None = None) -> Path:
@@ -77,8 +77,8 @@ def _page(evaluation: Evaluation, images: Path | None) -> str:
 def _header(evaluation: Evaluation) -> Html:
     facts = (
         " against ".join(evaluation.methods),
-        _count(len(evaluation.cases), "case"),
-        _count(len(evaluation.structures), "structure"),
+        sections.counted(len(evaluation.cases), "case"),
+        sections.counted(len(evaluation.structures), "structure"),
         evaluation.provenance["created"][:10],
     )
     return element(
@@ -87,10 +87,6 @@ def _header(evaluation: Evaluation) -> Html:
         element("p", " · ".join(facts), class_="soft"),
         element("span", NOTICE, class_="notice"),
     )
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _sections(evaluation: Evaluation, images: Path | None) -> Iterator[Html]:
@@ -136,7 +132,12 @@ def _plots(evaluation: Evaluation) -> Iterator[Html]:
     caption = "Dice of every case; bar and line: mean and its 95 % interval."
     wide = len(evaluation.structures) * len(evaluation.methods) > MOST_IN_HALF
     yield _plot(plots.case_dice(evaluation), caption, "plot wide" if wide else "plot")
-    for structure in list(evaluation.structures)[:MOST_PLOTTED]:
+    if len(evaluation.structures) > MOST_PLOTTED:
+        yield _note(
+            f"Plots of single structures are drawn for up to {MOST_PLOTTED}; choose them with --regions."
+        )
+        return
+    for structure in evaluation.structures:
         if png := plots.dice_by_volume(evaluation, structure):
             yield _plot(png, f"{structure}: Dice of single lesions by their labelled volume.")
         if png := plots.volume_scatter(evaluation, structure):

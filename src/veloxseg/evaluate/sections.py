@@ -13,6 +13,7 @@ __all__ = [
     "cards",
     "case_table",
     "comparison_table",
+    "counted",
     "lesion_table",
     "number",
     "summary_table",
@@ -29,6 +30,15 @@ def number(value: float, digits: int) -> str:
     ('0.88', '–')
     """
     return "–" if math.isnan(value) else f"{value:.{digits}f}"
+
+
+def counted(count: int, thing: str) -> str:
+    """A number of things, in English.
+
+    >>> counted(1, "case"), counted(2, "case")
+    ('1 case', '2 cases')
+    """
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def title(metric: str) -> str:
@@ -73,7 +83,7 @@ def _card(name: str, value: str, note: str) -> Html:
 def _interval_words(evaluation: Evaluation, method: str) -> str:
     summary = evaluation.summary(method, next(iter(evaluation.structures)), "dice")
     interval = "" if math.isnan(summary.low) else f"95 % CI {summary.low:.3f}–{summary.high:.3f}, "
-    return f"{interval}{summary.count} cases"
+    return interval + counted(summary.count, "case")
 
 
 def _median_hd95(evaluation: Evaluation, method: str) -> float:
@@ -102,7 +112,8 @@ def summary_table(evaluation: Evaluation) -> Html:
 
 def _summary_cell(summary: Summary, digits: int) -> Html:
     interval = "" if math.isnan(summary.low) else f"{summary.low:.{digits}f} to {summary.high:.{digits}f}"
-    lines = (interval, f"median {number(summary.median, digits)}", f"{summary.count} cases")
+    median = f"median {number(summary.median, digits)}" if summary.count > 1 else ""
+    lines = (interval, median, counted(summary.count, "case"))
     return element("td", number(summary.mean, digits), *(element("small", line) for line in lines if line))
 
 
