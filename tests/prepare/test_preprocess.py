@@ -48,8 +48,9 @@ def test_second_run_continues(make_dataset: Callable[..., Dataset], tmp_path: Pa
     files = sorted((out / "data").iterdir())
     times = {f: f.stat().st_mtime_ns for f in files}
     content = {f: f.read_bytes() for f in files}
-    (out / "data" / "case_1.label.npy").unlink()  # as after a kill
-    (out / "data" / "case_2.json").unlink()
+    (out / "data" / "case_1.safetensors").unlink()
+    damaged = out / "data" / "case_2.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-100])
     prepare(dataset, out, SETTINGS)
     redone = {f.name.split(".")[0] for f in files if f.stat().st_mtime_ns != times[f]}
     assert redone == {"case_1", "case_2"}
@@ -57,9 +58,13 @@ def test_second_run_continues(make_dataset: Callable[..., Dataset], tmp_path: Pa
     # another patch needs no other voxels; another spacing does
     prepare(dataset, out, Settings(spacing=(2, 2, 2), patch=(64, 32, 32)))
     assert Prepared.open(out).plan.patch == (64, 32, 32)
-    assert (out / "data" / "case_0.json").stat().st_mtime_ns == times[out / "data" / "case_0.json"]
+    assert (out / "data" / "case_0.safetensors").stat().st_mtime_ns == times[
+        out / "data" / "case_0.safetensors"
+    ]
     prepare(dataset, out, Settings(spacing=(3, 3, 3), patch=(32, 32, 32)))
-    assert (out / "data" / "case_0.json").stat().st_mtime_ns != times[out / "data" / "case_0.json"]
+    assert (out / "data" / "case_0.safetensors").stat().st_mtime_ns != times[
+        out / "data" / "case_0.safetensors"
+    ]
     assert not [f for f in (out / "data").iterdir() if f.name.startswith(".")]
 
 
@@ -100,12 +105,23 @@ def test_command_line_with_pictures(write_case: Callable[..., Case], tmp_path: P
 
 def test_damaged_store_is_one_clear_line(make_dataset: Callable[..., Dataset], tmp_path: Path) -> None:
     prepared = prepare(make_dataset(3), tmp_path / "out", SETTINGS)
-    image = tmp_path / "out" / "data" / "case_0.image.npy"
-    image.write_bytes(image.read_bytes()[:300])
-    with pytest.raises(DatasetError, match="run `veloxseg prepare` again"):
-        prepared.image("case_0")
-    np.save(image, np.array([{"a": "pickle"}], dtype=object), allow_pickle=True)
+    file = tmp_path / "out" / "data" / "case_0.safetensors"
+    whole = file.read_bytes()
+    for damage in (
+        b"",
+        whole[:4],
+        whole[:300],
+        whole[:-1],
+        b"\xff" * 64,
+        b"\x02\0\0\0\0\0\0\0[]",
+        b"\x80\x04K\x01.",
+    ):
+        file.write_bytes(damage)
+        with pytest.raises(DatasetError, match="run `veloxseg prepare` again") as error:
+            prepared.image("case_0")
+        assert "\n" not in str(error.value)
+    file.unlink()
     with pytest.raises(DatasetError, match="cannot be read"):
-        prepared.image("case_0")
+        prepared.label("case_0")
     with pytest.raises(DatasetError, match="not a prepared data set"):
         Prepared.open(tmp_path)

@@ -33,15 +33,29 @@ def body_mask(array: npt.NDArray[Any], kind: str, fill_axis: int = 2) -> Mask:
     from scipy import ndimage
 
     mask: Mask = np.asarray(array > threshold(array, kind))
-    for index in range(mask.shape[fill_axis]):
-        part = (slice(None),) * fill_axis + (index,)
-        mask[part] = ndimage.binary_fill_holes(mask[part])
+    mask |= _holes(mask, fill_axis)
     pieces, count = ndimage.label(mask)
     if count > 1:
         sizes = np.bincount(pieces.ravel())
         sizes[0] = 0
         mask = (sizes >= 0.1 * sizes.max())[pieces]
     return mask
+
+
+def _holes(mask: Mask, fill_axis: int) -> Mask:
+    """Air that is enclosed within its slice: pieces of air, joined in plane only, that touch no border."""
+    from scipy import ndimage
+
+    cross = ndimage.generate_binary_structure(3, 1)
+    cross[(slice(None),) * fill_axis + ([0, 2],)] = False
+    pieces, count = ndimage.label(~mask, cross)
+    enclosed = np.ones(count + 1, bool)
+    enclosed[0] = False
+    for axis in (axis for axis in range(3) if axis != fill_axis):
+        for end in (0, -1):
+            enclosed[pieces[(slice(None),) * axis + (end,)]] = False
+    holes: Mask = enclosed[pieces]
+    return holes
 
 
 def coarse_steps(shape: tuple[int, ...]) -> tuple[int, ...]:

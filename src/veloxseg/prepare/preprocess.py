@@ -1,6 +1,6 @@
 """The whole run: fingerprint → plan → every case to the network grid, in parallel, resumable.
 
-A case is done when its JSON holds the hash of its plan and inputs; a second run skips it. A case that fails
+A stored case holds the hash of its plan and inputs; a second run skips it if nothing changed. A case that fails
 is listed and left out of cases.json; the others are kept.
 """
 

@@ -96,17 +96,14 @@ def _boxes(labels: Array) -> list[tuple[Any, tuple[slice, slice, slice]]]:
     """Non-zero values and the box around each."""
     from scipy.ndimage import find_objects
 
+    if labels.dtype.kind == "u" and labels.dtype.itemsize <= 2:
+        return [(value, box) for value, box in enumerate(find_objects(labels), start=1) if box is not None]
     values = np.unique(labels)
     values = values[values != 0]
-    if not len(values):
-        return []
-    if values[0] < 0 or values[-1] > 4096 or labels.dtype.kind not in "iub":
-        ranks = np.searchsorted(values, labels).astype(np.int32) + 1
-        ranks[labels == 0] = 0
-        found = find_objects(ranks)
-        return [(value, found[i]) for i, value in enumerate(values)]
-    found = find_objects(labels.astype(np.int32, copy=False))
-    return [(value, found[int(value) - 1]) for value in values]
+    ranks = np.zeros(labels.shape, np.int32)
+    for rank, value in enumerate(values, start=1):
+        ranks[labels == value] = rank
+    return list(zip(values, find_objects(ranks), strict=True))
 
 
 def _affected(m: AxisMap, begin: int, end: int) -> slice:
