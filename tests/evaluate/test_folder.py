@@ -1,5 +1,6 @@
 """Folders: nothing is dropped, mistakes are said in one line, and averages say what they rest on."""
 
+import json
 import math
 from pathlib import Path
 
@@ -140,6 +141,21 @@ def test_predictions_without_label_are_said(dataset: Path) -> None:
     found = evaluate_folder(dataset / "good", dataset / "labels")
     assert found.extra == {"good": ("stranger",)}
     assert any("stranger" in line for line in found.warning_lines())
+
+
+def test_what_predict_leaves_beside_is_understood(dataset: Path) -> None:
+    save(dataset / "good" / "case_0_lesion_probability.nii.gz", cube())
+    model = {"name": "run", "architecture": "veloxseg", "weights_sha256": "ab" * 32}
+    record = {"models": [model], "runtime": {"name": "openvino", "threads": 1}}
+    for number in range(3):
+        (dataset / "good" / f"case_{number}.json").write_text(json.dumps(record), encoding="utf-8")
+    (dataset / "good" / "case_3.json").write_text("[1", encoding="utf-8")
+    (dataset / "good" / "case_4.json").write_text("[]", encoding="utf-8")
+    found = evaluate_folder(dataset / "good", dataset / "labels")
+    assert found.extra == {"good": ()}
+    assert found.provenance["predicted_by"] == {
+        "good": {"run (veloxseg, weights abababababab) in openvino": 3}
+    }
 
 
 def test_nothing_but_background(tmp_path: Path) -> None:

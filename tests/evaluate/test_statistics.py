@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -73,6 +74,9 @@ def test_holm() -> None:
     assert corrected == pytest.approx([0.06, 0.03, 0.06])
     assert [c.p_holm for c in holm([make(0.9), make(0.8)])] == [1, 1]
     assert holm([]) == ()
+    empty = replace(make(1.0), count=0)
+    assert holm([make(0.04), empty])[0].p_holm == 0.04  # what could not be tested does not count
+    assert math.isnan(holm([empty])[0].p_holm)
 
 
 def test_who_wins() -> None:

@@ -38,6 +38,11 @@ def provenance(evaluation: Evaluation) -> Html:
     values = [
         ("Labels", record["labels"]),
         *((f"Predictions, {name}", folder) for name, folder in record["predictions"].items()),
+        *(
+            (f"Made by, {name}", f"{maker}, {count} of {len(evaluation.cases)} cases")
+            for name, makers in record["predicted_by"].items()
+            for maker, count in makers.items()
+        ),
         ("Structures", "; ".join(structures)),
         ("NSD tolerance", f"{evaluation.tolerance_mm:g} mm"),
         ("Bootstrap seed", str(evaluation.seed)),

@@ -19,6 +19,7 @@ from veloxseg.errors import ConfigError, DatasetError
 from veloxseg.evaluate.cases import check_same_grid, label_names, list_cases
 from veloxseg.evaluate.evaluation import Evaluation, Row
 from veloxseg.evaluate.metrics import DEFAULT_TOLERANCE_MM
+from veloxseg.evaluate.origin import predicted_by
 from veloxseg.evaluate.regions import Regions
 from veloxseg.evaluate.scoring import CaseResult, score_case, score_without_case
 from veloxseg.io import read_header
@@ -83,7 +84,7 @@ def evaluate_folder(
         tolerance_mm=tolerance_mm,
         seed=seed,
         missing={m: tuple(c for c in label_files if c not in found) for m, found in prediction_files.items()},
-        extra={m: tuple(c for c in found if c not in label_files) for m, found in prediction_files.items()},
+        extra={m: _extra(found, label_files) for m, found in prediction_files.items()},
         warnings=(
             *_value_warnings(regions or named, values),
             *_tolerance_warnings(tolerance_mm, results.values()),
@@ -99,6 +100,7 @@ def evaluate_folder(
             "seconds": round(time.monotonic() - started, 2),
             "labels": str(labels),
             "predictions": dict(zip(methods, map(str, folders), strict=True)),
+            "predicted_by": {method: predicted_by(found) for method, found in prediction_files.items()},
             "sha256": {name: value for result in results.values() for name, value in result.hashes.items()},
         },
     )
@@ -128,6 +130,11 @@ def _check_overlap(folder: Path, predictions: Files, label_folder: Path, labels:
             f"no case of {label_folder} (such as {example!r}) is in {folder} (such as {other!r}); "
             "give folders whose files have the same names"
         )
+
+
+def _extra(predictions: Files, labels: Files) -> tuple[str, ...]:
+    """Predictions without a label; probability maps, which predict writes beside, are not meant to have one."""
+    return tuple(case for case in predictions if case not in labels and not case.endswith("_probability"))
 
 
 def _check_grids(predictions: Mapping[str, Files], labels: Files) -> None:

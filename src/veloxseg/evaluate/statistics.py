@@ -156,8 +156,9 @@ def signed_rank_p(differences: Values) -> float:
 
 
 def holm(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
-    """The same comparisons with p-values that allow for how many were made (Holm 1979)."""
-    order = sorted(range(len(comparisons)), key=lambda index: comparisons[index].p)
+    """The same comparisons with p-values that allow for how many were made (Holm 1979); without a case, none was."""
+    made = [index for index, comparison in enumerate(comparisons) if comparison.count]
+    order = sorted(made, key=lambda index: comparisons[index].p)
     result = list(comparisons)
     running = 0.0
     for rank, index in enumerate(order):
