@@ -9,7 +9,7 @@ __all__ = ["predicted_by"]
 
 
 def predicted_by(files: Mapping[str, Path]) -> dict[str, int]:
-    """Model, weights and runtime in words -> cases; cases of other programs, which leave no such file, are not in it."""
+    """Model, weights and runtime in words -> cases; those of other programs, without such a file, are not in it."""
     makers = (_maker(path.parent / f"{case}.json") for case, path in files.items())
     return dict(Counter(maker for maker in makers if maker))
 
