@@ -120,10 +120,10 @@ def label_array(array: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], list[str]]:
     """The label map in the smallest unsigned type that holds it, and warnings."""
     if array.dtype.kind == "f":
         with np.errstate(invalid="ignore"):
-            broken = int(np.count_nonzero(~(np.rint(array) == array)))
-        if broken or not np.isfinite(array).all():
+            broken = int(np.count_nonzero(np.rint(array) - array != 0))  # Inf - Inf and NaN count too
+        if broken:
             raise ImageError(
-                f"{max(broken, 1)} of {array.size} voxels are not whole numbers, expected a label map; "
+                f"{broken} of {array.size} voxels are not whole numbers, expected a label map; "
                 "was it resampled with interpolation? use nearest neighbour"
             )
     low, high = array.min(), array.max()

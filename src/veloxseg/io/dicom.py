@@ -7,6 +7,7 @@ nothing of the patient leaves the file.
 
 import contextlib
 import itertools
+import logging
 import warnings as python_warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -24,7 +25,7 @@ from veloxseg.io.header import Header
 from veloxseg.io.suv import PET_TAGS, suv_factor
 from veloxseg.io.volume import Volume
 
-__all__ = ["Series", "find_series", "is_dicom", "parsing", "read_dicom", "read_dicom_header"]
+__all__ = ["Series", "find_series", "is_dicom", "parsing", "quiet", "read_dicom", "read_dicom_header"]
 
 MOST_FILES = 20_000  # a folder with more is an archive, or the root of a disk
 NOT_IMAGES = {
@@ -81,17 +82,29 @@ class Series:
 
 
 @contextlib.contextmanager
-def parsing(name: str = "") -> Iterator[None]:
-    """Quietens pydicom, and makes one error of the many kinds that it raises on damaged files."""
-    where = f"{shown(name)} is " if name else ""
-    with python_warnings.catch_warnings():
-        python_warnings.simplefilter("ignore")
-        try:
+def quiet() -> Iterator[None]:
+    """Silences pydicom's warnings, which quote values of tags."""
+    logger = logging.getLogger("pydicom")
+    before, logger.disabled = logger.disabled, True
+    try:
+        with python_warnings.catch_warnings():
+            python_warnings.simplefilter("ignore")
             yield
-        except (VeloxSegError, OSError, MemoryError):
-            raise
-        except Exception as error:  # its text may quote the file, so only its kind is shown
-            raise ImageError(f"{where}damaged DICOM ({type(error).__name__}); export it again") from error
+    finally:
+        logger.disabled = before
+
+
+@contextlib.contextmanager
+def parsing(name: str = "") -> Iterator[None]:
+    """Makes one error of the many kinds that pydicom raises on damaged files, and keeps it quiet."""
+    where = f"{shown(name)} is " if name else ""
+    try:
+        with quiet():
+            yield
+    except (VeloxSegError, OSError, MemoryError):
+        raise
+    except Exception as error:  # its text may quote the file, so only its kind is shown
+        raise ImageError(f"{where}damaged DICOM ({type(error).__name__}); export it again") from error
 
 
 def is_dicom(path: Path) -> bool:
@@ -163,7 +176,10 @@ def stack_of(path: Path, series: Series, max_voxels: int) -> Stack:
         for file, dataset in zip(series.files, series.datasets, strict=True)
         for frame in frames_of(dataset, file)
     ]
-    if (copies := len(series.files) - len({str(d.get("SOPInstanceUID")) for d in series.datasets})) > 0:
+    named = [
+        uid for d in series.datasets if (uid := str(d.get("SOPInstanceUID") or ""))
+    ]  # some tools empty them
+    if copies := len(named) - len(set(named)):
         raise ImageError(
             f"{copies} files are copies of others in the folder (same SOP Instance UID); remove them"
         )

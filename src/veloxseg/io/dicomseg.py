@@ -13,13 +13,35 @@ import numpy.typing as npt
 from veloxseg import __version__
 from veloxseg.errors import GeometryError, ImageError, OutputError
 from veloxseg.files import atomic_path
-from veloxseg.io.checks import MAX_VOXELS, check_affine, check_shape, grid_difference, label_array
-from veloxseg.io.dicom import parsing, pick_series, stack_of
+from veloxseg.io.checks import (
+    MAX_VOXELS,
+    about,
+    check_affine,
+    check_shape,
+    grid_difference,
+    label_array,
+    shown,
+)
+from veloxseg.io.dicom import parsing, pick_series, quiet, stack_of
 from veloxseg.io.dicomframes import LPS_TO_RAS
 from veloxseg.io.dicompixels import open_dicom
 from veloxseg.io.volume import Geometry, Volume
 
 __all__ = ["read_dicom_seg", "write_segmentation"]
+
+NEEDED = ("StudyInstanceUID", "SeriesInstanceUID", "SOPInstanceUID", "SOPClassUID", "FrameOfReferenceUID")
+MAY_BE_EMPTY = (  # attributes of type 2: they have to be there
+    "PatientID",
+    "PatientName",
+    "PatientBirthDate",
+    "PatientSex",
+    "StudyDate",
+    "StudyTime",
+    "StudyID",
+    "AccessionNumber",
+    "ReferringPhysicianName",
+    "PositionReferenceIndicator",
+)
 
 
 def read_dicom_seg(path: Path, reference: Volume | None) -> Volume:
@@ -115,20 +137,13 @@ def write_segmentation(
     last = max([*label_names, int(labels.array.max())])
     if last < 1:
         raise OutputError(
-            f"cannot write {path}: no label is named, and a DICOM SEG needs at least one segment"
+            f"cannot write {shown(path)}: no label is named, and a DICOM SEG needs at least one segment"
         )
-    with parsing():
-        picked = pick_series(source, series or labels.header.get("series"))
-        stack = stack_of(source, picked, MAX_VOXELS)
-        if difference := grid_difference(labels.geometry, stack.geometry):
-            raise GeometryError(
-                f"the labels and the DICOM series lie on different grids: {difference}; resample first"
-            )
-        files = list(dict.fromkeys(frame.path for frame in stack.volumes[0]))
-        images = [open_dicom(file) for file in files]
-        frames = np.ascontiguousarray(
-            labels.array.transpose(2, 1, 0).astype(np.uint8 if last < 256 else np.uint16)
-        )
+    images = source_images(labels, source, series)
+    frames = np.ascontiguousarray(
+        labels.array.transpose(2, 1, 0).astype(np.uint8 if last < 256 else np.uint16)
+    )
+    with quiet():
         segmentation = highdicom.seg.Segmentation(
             source_images=images,
             pixel_array=frames,
@@ -147,6 +162,28 @@ def write_segmentation(
         )
         with atomic_path(path) as temporary:
             segmentation.save_as(temporary)
+
+
+def source_images(labels: Volume, source: Path, series: str | None) -> list[Any]:
+    """The files of the series in the order of its slices, with all that a SEG has to repeat of them."""
+    with about(source), parsing():
+        picked = pick_series(source, series or labels.header.get("series"))
+        stack = stack_of(source, picked, MAX_VOXELS)
+        if difference := grid_difference(labels.geometry, stack.geometry):
+            raise GeometryError(
+                f"the labels and the DICOM series lie on different grids: {difference}; resample first"
+            )
+        images = [open_dicom(file) for file in dict.fromkeys(frame.path for frame in stack.volumes[0])]
+        for image in images:
+            if missing := [keyword for keyword in NEEDED if not image.get(keyword)]:
+                raise OutputError(
+                    f"{shown(source)}: the DICOM series has no {missing[0]}, which a DICOM SEG has to refer to "
+                    "(removed when it was anonymised?); write .nii.gz instead"
+                )
+            for keyword in MAY_BE_EMPTY:
+                if keyword not in image:
+                    setattr(image, keyword, None)
+    return images
 
 
 def describe(value: int, names: Mapping[int, str]) -> Any:

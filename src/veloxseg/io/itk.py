@@ -47,13 +47,12 @@ def to_simpleitk(array: npt.NDArray[Any], geometry: Geometry) -> Any:
 def write_itk(volume: Volume, path: Path) -> None:
     """Writes .nrrd or .mha, compressed at the fast level."""
     sitk = quiet_simpleitk()
-    array = volume.array.astype(np.uint8) if volume.array.dtype == bool else volume.array
     writer = sitk.ImageFileWriter()
     writer.SetUseCompression(True)
     writer.SetCompressionLevel(1)
     with atomic_path(path) as temporary:
         writer.SetFileName(str(temporary))
-        image = to_simpleitk(array, volume.geometry)
+        image = to_simpleitk(volume.array, volume.geometry)
         try:
             writer.Execute(image)
         except RuntimeError as error:

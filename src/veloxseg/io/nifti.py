@@ -7,9 +7,10 @@ Which affine holds: the sform where its code is positive, else the qform, else o
 warning). Where both forms are given they must agree.
 """
 
+import contextlib
 import gzip
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -131,7 +132,7 @@ def parse(block: bytes) -> tuple[Any, bool]:
         if size in (NIFTI1, NIFTI2):
             kind = Nifti1Header if size == NIFTI1 else Nifti2Header
             return kind(block[:size], endianness=order, check=False), order == ">"
-    raise ImageError("not a NIfTI image; expected .nii, .nii.gz, .nrrd, .mha or a DICOM folder")
+    raise ImageError("not an image of a known type; expected .nii, .nii.gz, .nrrd, .mha or a DICOM folder")
 
 
 def sizes(fields: Any, max_voxels: int) -> tuple[tuple[int, int, int], int]:
@@ -168,13 +169,15 @@ def place(fields: Any, shape: tuple[int, int, int]) -> tuple[npt.NDArray[np.floa
         raise GeometryError(
             f"the spacing is {found}, expected positive numbers; restore it from the original scan"
         )
+    millimetres = np.diag([*[UNIT_MM.get(int(fields["xyzt_units"]) & 7, 1.0)] * 3, 1.0])
+    spacing = spacing * millimetres[0, 0]
     warnings: list[str] = []
     sform = qform = None
     if int(fields["sform_code"]) > 0:
-        sform = fields.get_sform()
+        sform = millimetres @ fields.get_sform()
         warnings += check_affine(sform, "sform")
     if int(fields["qform_code"]) > 0:
-        qform = quaternion_affine(fields)
+        qform = millimetres @ quaternion_affine(fields)
         check_affine(qform, "qform")
     if sform is not None and qform is not None:
         apart = Geometry(shape=shape, affine=sform).distance(Geometry(shape=shape, affine=qform))
@@ -189,12 +192,9 @@ def place(fields: Any, shape: tuple[int, int, int]) -> tuple[npt.NDArray[np.floa
             "the sform's spacing differs from pixdim: the sform is used here, and other tools may differ"
         )
     if affine is None:
-        affine = fields.get_base_affine()
+        affine = millimetres @ fields.get_base_affine()
         warnings.append("no orientation in the header (sform and qform code 0): left and right are a guess")
-    units = int(fields["xyzt_units"]) & 7
-    scaled = np.array(affine, np.float64)
-    scaled[:3] *= UNIT_MM.get(units, 1.0)
-    return scaled, warnings
+    return np.asarray(affine, np.float64), warnings
 
 
 def quaternion_affine(fields: Any) -> npt.NDArray[np.float64]:
@@ -219,8 +219,7 @@ def write_nifti(volume: Volume, path: Path) -> None:
     kept = volume.header if volume.file_type == "nifti" else {}
     two = kept.get("version", 1) == 2 or max(volume.array.shape) > 32767
     header: Any = Nifti2Header() if two else Nifti1Header()
-    array = volume.array.astype(np.uint8) if volume.array.dtype == bool else volume.array
-    array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    array = volume.array.astype(volume.array.dtype.newbyteorder("<"), copy=False)
     header.set_data_dtype(array.dtype)
     header.set_data_shape(array.shape)
     units = kept.get("xyzt_units", 2)
@@ -230,20 +229,20 @@ def write_nifti(volume: Volume, path: Path) -> None:
     header.set_zooms(np.linalg.norm(affine[:3, :3], axis=0))
     header.set_qform(affine, code=qform_code)
     header.set_sform(affine, code=sform_code)
-    if (
-        np.abs(header.get_best_affine() - affine).max() > 1e-3
-    ):  # a source without orientation, on another grid
+    lost = np.abs(header.get_best_affine() - affine).max() > 1e-3
+    if lost:  # the source had no orientation, and this is another grid
         header.set_sform(affine, code=1)
     header["xyzt_units"] = units
     header["vox_offset"] = len(header.binaryblock) + 4
     header["magic"] = header.single_magic
-    with atomic_path(path) as temporary:
-        compressed = path.name.lower().endswith(".gz")
-        with (
-            gzip.GzipFile(temporary, "wb", COMPRESSION_LEVEL, mtime=0)
-            if compressed
-            else open(temporary, "wb") as file
-        ):
-            file.write(header.binaryblock + bytes(4))
-            for z in range(array.shape[2]):  # slab by slab: no second copy of the whole volume
-                file.write(array[:, :, z].tobytes(order="F"))
+    with atomic_path(path) as temporary, open(temporary, "wb") as raw, compressor(path, raw) as file:
+        file.write(header.binaryblock + bytes(4))
+        for z in range(array.shape[2]):  # slab by slab: no second copy of the whole volume
+            file.write(array[:, :, z].tobytes(order="F"))
+
+
+def compressor(path: Path, raw: IO[bytes]) -> contextlib.AbstractContextManager[Any]:
+    """Gzip without name and time, so that the same volume gives the same bytes; or the file itself."""
+    if path.suffix.lower() != ".gz":
+        return contextlib.nullcontext(raw)
+    return gzip.GzipFile("", "wb", COMPRESSION_LEVEL, raw, mtime=0)

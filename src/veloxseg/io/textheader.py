@@ -75,6 +75,8 @@ def affine_of_axes(axes: list[list[float]], origin: list[float]) -> npt.NDArray[
 
 def beside(header: Path, name: str) -> Path:
     """The data file that a header names; it must lie in the header's folder or below."""
+    if not name.isprintable():
+        raise ImageError(f"the header names a data file {shown(name)!r} that cannot exist; restore the file")
     if any(mark in name for mark in "%*?") or name.split()[:1] == ["LIST"]:
         raise ImageError(
             "the voxels lie in one file per slice, expected one file; convert to .nrrd, .mha or .nii.gz"

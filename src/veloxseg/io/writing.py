@@ -1,7 +1,10 @@
 """Writing: a `Volume` becomes a file of the type that the name asks for, on the grid it has."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from veloxseg.errors import OutputError
 from veloxseg.io.checks import shown
@@ -15,12 +18,25 @@ __all__ = ["output_suffix", "write", "write_dicom_seg"]
 def write(volume: Volume, path: str | Path) -> None:
     """Writes atomically; the suffix decides the type: .nii.gz, .nii, .nrrd or .mha."""
     path = Path(path)
+    volume = storable(volume, path)
     if path.name.lower().endswith((".nii", ".nii.gz")):
         write_nifti(volume, path)
     elif path.name.lower().endswith((".nrrd", ".mha")):
         write_itk(volume, path)
     else:
         raise OutputError(f"cannot write {shown(path)}: unknown type, expected .nii.gz, .nii, .nrrd or .mha")
+
+
+def storable(volume: Volume, path: Path) -> Volume:
+    """The volume in a number type that all formats have, if its array fits its grid."""
+    array, shape = volume.array, volume.geometry.shape
+    if array.shape != shape:
+        found, expected = " × ".join(map(str, array.shape)), " × ".join(map(str, shape))
+        raise OutputError(f"cannot write {shown(path)}: {found} voxels for a grid of {expected}")
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+        raise OutputError(f"cannot write {shown(path)}: voxels of type {array.dtype}, expected real numbers")
+    other = {"bool": np.uint8, "float16": np.float32}.get(array.dtype.name)
+    return volume if other is None else replace(volume, array=array.astype(other))
 
 
 def write_dicom_seg(

@@ -2,7 +2,7 @@
 
 Run as a script with bounded memory (the tests do), so that a crash, a hang or a greedy allocation is seen:
 
-    python tests/io/fuzz.py FOLDER --count 400 --seed 1 --memory-mb 1024
+    python tests/io/scan_fuzz.py FOLDER --count 400 --seed 1 --memory-mb 1024
 """
 
 import argparse
@@ -16,10 +16,11 @@ import traceback
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from samples import write_samples
+from scan_samples import write_samples
 
 import veloxseg.io as vio
 from veloxseg.errors import VeloxSegError
@@ -138,10 +139,10 @@ def run(folder: Path, count: int, seed: int) -> dict[str, object]:
         original = victim.read_bytes()
         before = sorted(p.name for p in folder.rglob("*"))
         victim.write_bytes(mutate(original, rng))
-        label = name in ("seg", "rtstruct")
-        result = outcome(
-            (lambda: vio.read_label(target, reference=image)) if label else lambda: vio.read(target)
-        )
+        if name in ("seg", "rtstruct"):
+            result = outcome(partial(vio.read_label, target, reference=image))
+        else:
+            result = outcome(partial(vio.read, target))
         if (
             result not in ("read", "ImageError", "GeometryError")
             or sorted(p.name for p in folder.rglob("*")) != before

@@ -1,0 +1,189 @@
+"""DICOM series: geometry that is right, or one line; real series against their NIfTI."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scan_samples import SHAPE, SPACING, ramp, slice_dataset, write_series
+
+import veloxseg.io as vio
+from veloxseg.errors import GeometryError, ImageError
+
+
+def slices(count: int = SHAPE[2]) -> list:
+    return [slice_dataset(z) for z in range(count)]
+
+
+def test_series_has_the_right_values_and_place(tmp_path: Path) -> None:
+    scan = vio.read(write_series(tmp_path / "ct"))
+    assert np.array_equal(scan.array, ramp() - 1024.0)
+    assert scan.geometry.spacing == pytest.approx(SPACING)
+    assert scan.geometry.origin == pytest.approx((10.0, 20.0, 30.0))  # LPS (-10, -20, 30)
+    header = vio.read_header(tmp_path / "ct")
+    assert header.same_grid(scan.geometry)
+    assert header.dtype == np.int16
+
+
+def test_oblique_series_follows_its_cosines(tmp_path: Path) -> None:
+    """Voxel (i, j, k) lies at position + row·i + column·j + normal·k, for slices stored in reverse."""
+    row, column = np.array([0.8, 0.6, 0.0]), np.array([0.0, 0.0, -1.0])
+    normal = np.cross(row, column)
+    made = slices()
+    for z, one in enumerate(made):
+        one.ImageOrientationPatient = [*row, *column]
+        one.ImagePositionPatient = [float(x) for x in np.array([5.0, 6.0, 7.0]) - 4.0 * z * normal]
+    scan = vio.read(write_series(tmp_path / "mr", made))
+    first = np.array([5.0, 6.0, 7.0]) - 4.0 * (SHAPE[2] - 1) * normal
+    place = first + row * SPACING[0] * 3 + column * SPACING[1] * 2 + normal * 4.0
+    assert np.allclose(scan.geometry.affine @ [3, 2, 1, 1], [-place[0], -place[1], place[2], 1])
+    assert np.array_equal(scan.array, ramp()[:, :, ::-1] - 1024.0)
+
+
+def gantry_tilt(made: list) -> list:
+    for z, one in enumerate(made):
+        one.ImagePositionPatient = [-10.0, -20.0 + 0.4 * z, 30.0 + 3.0 * z]
+    return made
+
+
+def irregular(made: list) -> list:
+    for one, z in zip(made, [0, 3, 6.4, 9, 12.9, 15], strict=True):
+        one.ImagePositionPatient = [-10.0, -20.0, 30.0 + z]
+    return made
+
+
+def turned(made: list) -> list:
+    made[2].ImageOrientationPatient = [0, 1, 0, 0, 0, -1]
+    return made
+
+
+def changed(keyword: str, value: object, which: int = 3) -> list:
+    made = slices()
+    setattr(made[which], keyword, value)
+    return made
+
+
+def without(keyword: str) -> list:
+    made = slices()
+    for one in made:
+        delattr(one, keyword)
+    return made
+
+
+BROKEN = {
+    "missing slice": (
+        lambda: slices()[:3] + slices()[4:],
+        GeometryError,
+        "1 slice is missing: the gap after slice 3",
+    ),
+    "missing slices": (lambda: slices()[:2] + slices()[4:], GeometryError, "2 slices are missing"),
+    "irregular gaps": (
+        lambda: irregular(slices()),
+        GeometryError,
+        "irregular gaps between slices, from 2.1 to 3.9 mm",
+    ),
+    "gantry tilt": (
+        lambda: gantry_tilt(slices()),
+        GeometryError,
+        "shifted against each other by 7.59 degrees",
+    ),
+    "mixed orientation": (lambda: turned(slices()), GeometryError, "mixed orientations"),
+    "two series": (lambda: changed("SeriesInstanceUID", "1.2.3"), ImageError, "2 series in one folder"),
+    "other spacing": (lambda: changed("PixelSpacing", [2.5, 2.5]), GeometryError, "different pixel spacing"),
+    "other size": (lambda: changed("Rows", 6), GeometryError, "different size"),
+    "copies": (lambda: slices() + slices(), ImageError, "6 files are copies"),
+    "no position": (lambda: without("ImagePositionPatient"), GeometryError, "without position"),
+    "no spacing": (
+        lambda: without("PixelSpacing"),
+        GeometryError,
+        "without position, orientation or pixel spacing",
+    ),
+    "no pixels": (lambda: without("PixelData"), ImageError, "holds no pixels"),
+    "spacing 0": (
+        lambda: [slice_dataset(z, PixelSpacing=[0, 1]) for z in range(4)],
+        GeometryError,
+        "positive, finite",
+    ),
+    "colour": (
+        lambda: [slice_dataset(z, SamplesPerPixel=3, PhotometricInterpretation="RGB") for z in range(4)],
+        ImageError,
+        "RGB or palette",
+    ),
+    "too few pixels": (lambda: changed("PixelData", b"\0\0" * 5), ImageError, "damaged DICOM"),
+    "cosines": (
+        lambda: [slice_dataset(z, ImageOrientationPatient=[1, 0, 0, 0.3, 1, 0]) for z in range(4)],
+        GeometryError,
+        "right angles",
+    ),
+    "not an image": (lambda: [slice_dataset(0, Modality="RTSTRUCT")], ImageError, "no DICOM images"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_series_gives_its_one_line(tmp_path: Path, name: str) -> None:
+    make, kind, words = BROKEN[name]
+    folder = write_series(tmp_path / "series", make())
+    with pytest.raises(ImageError) as caught:
+        vio.read(folder)
+    assert type(caught.value) is kind
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "SECRET" not in str(caught.value).upper()
+
+
+def test_series_is_picked_by_modality_number_or_uid(tmp_path: Path) -> None:
+    other = [slice_dataset(z, Modality="MR", SeriesNumber=9, SeriesInstanceUID="1.2.3") for z in range(4)]
+    for one in other:
+        one.SOPInstanceUID = one.SOPInstanceUID[:-1] + "9"
+    folder = write_series(tmp_path / "both", slices() + other)
+    for name in ("MR", "mr", "9", "1.2.3"):
+        assert vio.read(folder, series=name).geometry.shape == (8, 7, 4)
+    assert vio.read(folder, series="CT").geometry.shape == SHAPE
+    with pytest.raises(ImageError, match="0 series match 'PT'"):
+        vio.read(folder, series="PT")
+
+
+def test_repeated_positions_are_volumes(tmp_path: Path) -> None:
+    later = slices()
+    for z, one in enumerate(later):
+        one.SOPInstanceUID, one.InstanceNumber = f"1.2.4.{z}", 100 + z
+        one.PixelData = (ramp()[:, :, z].T + 1000).astype(np.int16).tobytes()
+    folder = write_series(tmp_path / "dynamic", later + slices())
+    with pytest.raises(ImageError, match="4-D, with 2 volumes"):
+        vio.read(folder)
+    assert np.array_equal(vio.read(folder, volume=1).array, ramp() - 24.0)
+
+
+def test_strangers_in_the_folder_are_passed_over(tmp_path: Path) -> None:
+    folder = write_series(tmp_path / "ct with spaces é")
+    (folder / ".DS_Store").write_bytes(b"\0\0\0\1Bud1")
+    (folder / "LICENSE").write_text("text")
+    assert vio.read(folder).geometry.shape == SHAPE
+    with pytest.raises(ImageError, match="one slice of a DICOM series"):
+        vio.read(next(folder.glob("*.dcm")))
+
+
+def test_damaged_file_is_named(tmp_path: Path) -> None:
+    folder = write_series(tmp_path / "ct")
+    victim = sorted(folder.iterdir())[2]
+    victim.write_bytes(victim.read_bytes()[:-40])
+    with pytest.raises(ImageError, match=r"damaged DICOM|fit the size"):
+        vio.read(folder)
+    victim.write_bytes(victim.read_bytes()[:400])
+    with pytest.raises(ImageError, match=rf"{victim.name} is damaged DICOM|1 slice|without"):
+        vio.read(folder)
+
+
+@pytest.mark.shared
+def test_real_series_equals_its_nifti(shared: Path) -> None:
+    for name in ("CT", "PET"):
+        series = vio.read(shared / "data/sts_dicom/STS_002" / name / "image")
+        nifti = vio.read(shared / f"data/sts_petct/STS_002/{name}_image.nii.gz")
+        assert series.geometry.distance(nifti.geometry) < 1e-3
+        assert np.abs(series.array - nifti.array).max() <= 1e-5
+
+
+@pytest.mark.shared
+def test_series_of_a_whole_patient_are_told_apart(shared: Path) -> None:
+    with pytest.raises(ImageError, match=r"3 series in one folder: CT number 3 \(48 files\)"):
+        vio.read(shared / "data/sts_dicom/STS_002")
+    assert vio.read_header(shared / "data/sts_dicom/STS_002", series="MR").shape == (115, 90, 35)

@@ -1,0 +1,136 @@
+"""DICOM SEG: round trip on the grid of its series, sparse label maps of dcmqi, grids that do not fit."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pydicom
+import pytest
+from scan_samples import SHAPE, slice_dataset, write_series
+
+import veloxseg.io as vio
+from veloxseg.errors import GeometryError, ImageError, OutputError
+
+
+def labels_of_three() -> np.ndarray:
+    labels = np.zeros(SHAPE, np.uint8)
+    labels[2:6, 1:4, 1:4] = 1
+    labels[0, 0, 0] = 4
+    labels[7, 6, 4] = 2
+    return labels
+
+
+@pytest.fixture
+def series(tmp_path: Path) -> Path:
+    return write_series(tmp_path / "ct series")
+
+
+def test_round_trip(tmp_path: Path, series: Path) -> None:
+    image = vio.read(series)
+    labels = replace(image, array=labels_of_three())
+    vio.write_dicom_seg(labels, series, tmp_path / "out.dcm", {1: "GTV", 2: "node", 4: "edema"})
+    back = vio.read_label(tmp_path / "out.dcm", reference=image)
+    assert np.array_equal(back.array, labels.array)
+    assert back.geometry.same_grid(image.geometry)
+    assert back.header["names"] == {"1": "GTV", "2": "node", "3": "label 3 (not used)", "4": "edema"}
+    alone = vio.read_label(tmp_path / "out.dcm")  # its own grid leaves out what is empty at the ends
+    assert alone.geometry.shape == (8, 7, 5)
+    place = np.linalg.inv(image.geometry.affine) @ alone.geometry.affine
+    assert np.allclose(place, np.eye(4), atol=1e-4)
+
+
+def test_it_refers_to_its_series(tmp_path: Path, series: Path) -> None:
+    image = vio.read(series)
+    vio.write_dicom_seg(replace(image, array=labels_of_three()), series, tmp_path / "out.dcm", {1: "GTV"})
+    written = pydicom.dcmread(tmp_path / "out.dcm")
+    assert written.Modality == "SEG"
+    assert written.ReferencedSeriesSequence[0].SeriesInstanceUID == slice_dataset(0).SeriesInstanceUID
+    assert written.FrameOfReferenceUID == slice_dataset(0).FrameOfReferenceUID
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["ct series", "out.dcm"]
+
+
+def test_empty_labels_are_written(tmp_path: Path, series: Path) -> None:
+    image = vio.read(series)
+    vio.write_dicom_seg(
+        replace(image, array=np.zeros(SHAPE, np.uint8)), series, tmp_path / "out.dcm", {1: "GTV"}
+    )
+    back = vio.read_label(tmp_path / "out.dcm", reference=image)
+    assert not back.array.any()
+    assert "empty" in back.warnings[-1]
+
+
+def test_labels_on_another_grid_are_refused(tmp_path: Path, series: Path) -> None:
+    image = vio.read(series)
+    affine = image.geometry.affine.copy()
+    affine[2, 3] += 5
+    moved = replace(image, array=labels_of_three(), geometry=vio.Geometry(shape=SHAPE, affine=affine))
+    with pytest.raises(GeometryError, match=r"origin by 5 mm"):
+        vio.write_dicom_seg(moved, series, tmp_path / "out.dcm", {1: "GTV"})
+    vio.write_dicom_seg(replace(image, array=labels_of_three()), series, tmp_path / "out.dcm", {1: "GTV"})
+    affine[:3, 3] += 0.7  # moved shares it
+    with pytest.raises(GeometryError, match="different grids"):
+        vio.read_label(
+            tmp_path / "out.dcm", reference=replace(moved, geometry=vio.Geometry(shape=SHAPE, affine=affine))
+        )
+    with pytest.raises(OutputError, match="at least one segment"):
+        vio.write_dicom_seg(replace(image, array=np.zeros(SHAPE, np.uint8)), series, tmp_path / "no.dcm", {})
+    assert not (tmp_path / "no.dcm").exists()
+
+
+def test_a_seg_is_no_image_and_an_image_no_label(tmp_path: Path, series: Path) -> None:
+    image = vio.read(series)
+    vio.write_dicom_seg(replace(image, array=labels_of_three()), series, tmp_path / "out.dcm", {1: "GTV"})
+    with pytest.raises(ImageError, match="no DICOM images"):
+        vio.read(tmp_path / "out.dcm")
+    with pytest.raises(ImageError, match="modality CT, expected SEG or RTSTRUCT"):
+        vio.read_label(next(series.iterdir()))
+    with pytest.raises(ImageError, match="6 DICOM files, expected one"):
+        vio.read_label(series)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", ["noppv", "ppv5"])
+def test_sparse_label_maps_of_dcmqi_equal_their_nrrd(shared: Path, name: str) -> None:
+    """The middle slice is not stored; with a padding value of 5 dcmqi fills it with 5, and so do we."""
+    folder = shared / "data/nasty/dcmqi_seg"
+    ours = vio.read_label(folder / f"sparse-labelmap-{name}.dcm")
+    theirs = vio.read_label(folder / f"sparse_labelmap_{name}_seg.nrrd")
+    assert np.array_equal(ours.array, theirs.array)
+    assert ours.geometry.distance(theirs.geometry) < 1e-4
+    assert bool(ours.warnings) == (name == "ppv5")
+
+
+def test_anonymised_series(tmp_path: Path) -> None:
+    """Emptied patient tags are no obstacle, emptied UIDs are."""
+    made = [slice_dataset(z) for z in range(SHAPE[2])]
+    for one in made:
+        for keyword in (
+            "PatientName",
+            "PatientID",
+            "PatientBirthDate",
+            "PatientSex",
+            "AccessionNumber",
+            "StudyDate",
+        ):
+            delattr(one, keyword)
+    series = write_series(tmp_path / "anonymous", made)
+    labels = replace(vio.read(series), array=labels_of_three())
+    vio.write_dicom_seg(labels, series, tmp_path / "out.dcm", {1: "GTV"})
+    assert np.array_equal(vio.read_label(tmp_path / "out.dcm", reference=labels).array, labels.array)
+    series = write_series(
+        tmp_path / "empty", [slice_dataset(z, SeriesInstanceUID="") for z in range(SHAPE[2])]
+    )
+    with pytest.raises(OutputError, match="has no SeriesInstanceUID"):
+        vio.write_dicom_seg(replace(labels, header={}), series, tmp_path / "no.dcm", {1: "GTV"})
+    assert not (tmp_path / "no.dcm").exists()
+
+
+@pytest.mark.shared
+def test_real_series_on_the_grid_of_its_segmentation(shared: Path) -> None:
+    """A JPEG 2000 series without UIDs; its segmentation is stored with another direction of the rows."""
+    series = vio.read_header(shared / "data/ct_many_labels/example_ct_dicom")
+    label = vio.read_header(shared / "data/ct_many_labels/example_seg_dicom.nii.gz")
+    assert series.shape == label.shape == (512, 512, 20)
+    first, last = series.affine @ [0, 511, 0, 1], series.affine @ [0, 0, 0, 1]
+    assert np.allclose(label.affine @ [0, 0, 0, 1], first, atol=1e-3)
+    assert np.allclose(label.affine @ [0, 511, 0, 1], last, atol=1e-3)
