@@ -30,7 +30,6 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-    torch.use_deterministic_algorithms(False)
 
 
 @pytest.fixture

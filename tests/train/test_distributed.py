@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-# sums over ranks are added in another order than over a batch; AdamW's division amplifies it in the first steps
-TOLERANCE = 2e-3
+# sums over ranks are added in another order than over a batch; AdamW amplifies it in the first steps; 2e-5 was seen
+TOLERANCE = 2e-4
 
 
 def trajectory(prepared: Path, run: Path, devices: int) -> list[list[float]]:

@@ -1,9 +1,11 @@
 """Devices, precision and processes, by Lightning Fabric; and where the random numbers of a step come from."""
 
+import contextlib
 import logging
 import os
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -15,7 +17,7 @@ from veloxseg.train.recipe import Recipe
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["seed_step", "start_engine", "worker_count"]
+__all__ = ["deterministic", "seed_step", "start_engine", "worker_count"]
 
 
 def start_engine(recipe: Recipe, *, accelerator: str, devices: int | str, nodes: int) -> "Fabric":
@@ -49,19 +51,21 @@ def start_engine(recipe: Recipe, *, accelerator: str, devices: int | str, nodes:
     fabric.launch()
     if not fabric.is_global_zero:
         set_quiet(True)
-    if fabric.device.type == "cpu" or recipe.deterministic:
-        make_deterministic(fabric.device.type)
     return fabric
 
 
-def make_deterministic(device: str) -> None:
-    """On a CPU this costs nothing. On a GPU up-sampling has no such kernel and only warns."""
-    if device == "cuda":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
-        torch.backends.cudnn.benchmark = False
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    # else each new tensor is filled with NaN first, which only helps to find bugs
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+@contextlib.contextmanager
+def deterministic(wanted: bool) -> Iterator[None]:
+    """The same sums in the same order. Free on a CPU; on a GPU slower, and up-sampling only warns."""
+    before, memory = torch.are_deterministic_algorithms_enabled(), cast(Any, torch.utils.deterministic)
+    filled = memory.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(wanted, warn_only=True)
+    memory.fill_uninitialized_memory = False  # else each new tensor is first filled with NaN, to find bugs
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+        memory.fill_uninitialized_memory = filled
 
 
 def seed_step(seed: int, process: int, epoch: int, step: int) -> None:

@@ -24,7 +24,7 @@ from veloxseg.networks import load_network
 from veloxseg.prepare.loader import PatchLoader
 from veloxseg.prepare.store import Prepared
 from veloxseg.train.data import training_loader
-from veloxseg.train.engine import seed_step, start_engine, worker_count
+from veloxseg.train.engine import deterministic, seed_step, start_engine, worker_count
 from veloxseg.train.objective import TERMS
 from veloxseg.train.progress import Display, duration
 from veloxseg.train.recipe import Recipe, choose_modalities, network_settings
@@ -84,7 +84,7 @@ def train(
             problem = error
     if (problem := fabric.broadcast(problem)) is not None:
         raise problem
-    with stop_on_signals() as stop:
+    with stop_on_signals() as stop, deterministic(recipe.deterministic):
         session = Session(fabric, data, run, recipe, stop)
         run_epochs(session)
         finish(session)

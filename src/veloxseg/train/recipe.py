@@ -67,7 +67,7 @@ class Recipe:
     bad_steps: int = 5  # consecutive steps without a finite loss after which training gives up
     # engine
     precision: str = "32-true"
-    deterministic: bool = True  # on a CPU it costs nothing; resuming is then bit-exact
+    deterministic: bool = True  # resuming is bit-exact on a CPU, where this costs nothing
     threads: int = 0  # of the CPU; 0: as torch finds
     workers: int = -1  # processes that load patches; -1: none on a CPU, up to 8 beside a GPU
 

@@ -1,0 +1,198 @@
+"""Five-fold cross-validation on soft-tissue sarcoma PET/CT (25 patients, CC BY 3.0): is the network learnt well?
+
+    python experiments/sts_crossvalidation.py DATA -o WORK [--minutes 15] [--folds 0 1 2 3 4] [--inputs ct+pet]
+
+DATA holds `STS_*/CT_image.nii.gz, PET_image.nii.gz, CT_mask.nii.gz`. STS_019 is left out, as its PET and CT do not
+lie on each other. Each fold trains on 20 patients by `veloxseg train --max-minutes` at 2 × 2 × 3.27 mm with a 64³
+patch, keeps the last weights (nothing is chosen on the held-out patients) and predicts the other 5 on the CT's own
+grid. Run again, it goes on where it stopped. The cases are crops around one lesion, so the figures say nothing
+about finding lesions in a whole body.
+
+Writes experiments/results/sts_<inputs>.json and .png with what is done so far.
+"""
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from veloxseg.console import say
+from veloxseg.evaluate.metrics import score
+from veloxseg.files import read_json, write_json
+from veloxseg.infer.predict import Predictor
+from veloxseg.infer.scans import Scans
+from veloxseg.io import read_image, read_label
+from veloxseg.prepare.layouts import open_dataset
+from veloxseg.prepare.preprocess import Settings, prepare
+from veloxseg.prepare.store import Prepared
+from veloxseg.train.loop import train
+from veloxseg.train.recipe import SHORT
+
+RESULTS = Path(__file__).parent / "results"
+LEFT_OUT = ("STS_019",)
+INPUTS: dict[str, dict[str, Any]] = {
+    "ct": {"modalities": ("ct",)},
+    "pet": {"modalities": ("pet",)},
+    "early": {"fusion": "early"},
+    "ct+pet": {},
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", type=Path)
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, default=15)
+    parser.add_argument("--folds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--inputs", choices=INPUTS, default="ct+pet")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    prepared = prepare_all(options.data, options.output / "prepared")
+    work = options.output / f"{options.inputs}-{options.seed}"
+    for fold in options.folds:
+        say(f"fold {fold}, {options.inputs}")
+        settings = SHORT | INPUTS[options.inputs]
+        settings |= {"max_minutes": options.minutes, "fold": fold, "seed": options.seed, "select": "last"}
+        state = train(prepared.path, work / f"fold-{fold}", settings, resume=True)
+        cases = predict_held_out(options.data, prepared, work, fold, options.inputs)
+        write_json(
+            work / f"fold-{fold}.json", {"steps": state.steps, "seconds": state.seconds, "cases": cases}
+        )
+    summarise(options, work)
+
+
+def prepare_all(data: Path, folder: Path) -> Prepared:
+    """All patients may be trained on, so that the folds hold out each of them once."""
+    names = sorted(path.name for path in data.glob("STS_*") if path.name not in LEFT_OUT)
+    cases = [
+        {
+            "case": name,
+            "ct": f"{name}/CT_image.nii.gz",
+            "pet": f"{name}/PET_image.nii.gz",
+            "label": f"{name}/CT_mask.nii.gz",
+            "split": "train",
+        }
+        for name in names
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    listing = folder.parent / "sts.json"
+    labels = {"background": 0, "tumour": 1}
+    write_json(listing, {"name": "sts", "root": str(data.resolve()), "labels": labels, "cases": cases})
+    return prepare(
+        open_dataset(str(listing), "auto"),
+        folder,
+        Settings(spacing=(2, 2, 3.27), patch=(64, 64, 64), folds=5),
+    )
+
+
+def predict_held_out(data: Path, prepared: Prepared, work: Path, fold: int, inputs: str) -> dict[str, Any]:
+    predictor = Predictor([work / f"fold-{fold}"], runtime="torch")
+    (work / "predictions").mkdir(exist_ok=True)
+    cases = {}
+    for name in prepared.split(fold).validation:
+        scans = {m: data / name / f"{m.upper()}_image.nii.gz" for m in predictor.plan.names}
+        if predictor.plan.reference != "ct":  # the mask is wanted on the CT's grid, where the label lies
+            predicted = on_grid_of_ct(predictor(Scans(scans)).labels, data / name)
+        else:
+            predicted = predictor(Scans(scans)).labels.array
+        label = read_label(data / name / "CT_mask.nii.gz")
+        np.save(work / "predictions" / f"{name}.npy", predicted.astype(np.uint8))
+        scores = score(predicted > 0, label.array > 0, label.geometry.spacing)
+        cases[name] = scores.to_json()
+        say(f"{name}: Dice {scores.dice:.3f}, HD95 {scores.hd95_mm:.1f} mm")
+    return cases
+
+
+def on_grid_of_ct(labels: Any, folder: Path) -> np.ndarray:
+    """Nearest neighbour from the PET's grid to the CT's."""
+    from scipy.ndimage import affine_transform
+
+    ct = read_image(folder / "CT_image.nii.gz")
+    matrix = np.linalg.inv(labels.geometry.affine) @ ct.geometry.affine
+    return np.asarray(affine_transform(labels.array, matrix, output_shape=ct.array.shape, order=0))
+
+
+def summarise(options: argparse.Namespace, work: Path) -> None:
+    folds = {path.stem: read_json(path) for path in sorted(work.glob("fold-?.json"))}
+    cases = {name: scores for fold in folds.values() for name, scores in fold["cases"].items()}
+    dice = [scores["dice"] for scores in cases.values()]
+    run = read_json(next(iter(sorted(work.glob("fold-?")))) / "run.json")
+    result = {
+        "experiment": f"STS PET/CT, {options.inputs}, {options.minutes:g} CPU-minutes per fold, seed {options.seed}",
+        "command": f"python experiments/sts_crossvalidation.py DATA -o WORK --minutes {options.minutes:g} "
+        f"--inputs {options.inputs} --seed {options.seed}",
+        "machine": {name: run[name] for name in ("processor", "threads", "torch", "veloxseg")},
+        "folds_done": len(folds),
+        "patients": len(cases),
+        "mean_dice": statistics.mean(dice),
+        "median_dice": statistics.median(dice),
+        "standard_deviation": statistics.pstdev(dice),
+        "fold_means": {n: statistics.mean(s["dice"] for s in f["cases"].values()) for n, f in folds.items()},
+        "steps": {name: fold["steps"] for name, fold in folds.items()},
+        "cases": {
+            name: {k: scores[k] for k in ("dice", "hd95_mm")} for name, scores in sorted(cases.items())
+        },
+    }
+    RESULTS.mkdir(exist_ok=True)
+    name = f"sts_{options.inputs.replace('+', '_')}_{options.seed}"
+    write_json(RESULTS / f"{name}.json", result)
+    draw(options.data, work, result["cases"], RESULTS / f"{name}.png", result["experiment"])
+    say(json.dumps({key: result[key] for key in ("mean_dice", "median_dice", "patients")}))
+
+
+def draw(data: Path, work: Path, cases: dict[str, Any], path: Path, title: str) -> None:
+    """Each held-out patient: the slice with most tumour, CT with PET, label green, prediction red."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = 5
+    rows = -(-len(cases) // columns)
+    figure = Figure(figsize=(2.6 * columns, 2.75 * rows + 0.6), dpi=100, facecolor="black")
+    FigureCanvasAgg(figure)
+    figure.subplots_adjust(
+        left=0.005, right=0.995, bottom=0.005, top=1 - 0.75 / (2.75 * rows + 0.6), wspace=0.03
+    )
+    figure.suptitle(
+        f"{title}\nheld-out patients, CT with PET in colour; label green, prediction red",
+        color="white",
+        fontsize=10,
+    )
+    for index, (name, scores) in enumerate(cases.items()):
+        axes = figure.add_subplot(rows, columns, index + 1)
+        ct, pet = read_image(data / name / "CT_image.nii.gz"), read_image(data / name / "PET_image.nii.gz")
+        label = read_label(data / name / "CT_mask.nii.gz").array > 0
+        predicted = np.load(work / "predictions" / f"{name}.npy") > 0
+        z = int(label.sum((0, 1)).argmax())
+        _show(axes, ct, pet, label[..., z], predicted[..., z], z)
+        axes.set_title(f"{name}  Dice {scores['dice']:.2f}", color="white", fontsize=9, pad=3)
+    figure.savefig(path, facecolor="black")
+
+
+def _show(axes: Any, ct: Any, pet: Any, label: np.ndarray, predicted: np.ndarray, z: int) -> None:
+    from scipy.ndimage import affine_transform
+
+    matrix = np.linalg.inv(pet.geometry.affine) @ ct.geometry.affine
+    plane = np.asarray(affine_transform(pet.array, matrix, output_shape=ct.array.shape, order=1))[..., z]
+    shape = label.shape
+    axes.imshow(ct.array[..., z].T, cmap="gray", vmin=-160, vmax=240, interpolation="nearest")
+    strength = np.clip(plane / max(5.0, float(plane.max())), 0, 1)
+    axes.imshow(plane.T, cmap="inferno", vmin=0, vmax=max(5.0, float(plane.max())), alpha=0.55 * strength.T)
+    for mask, colour in ((label, "#22e06a"), (predicted, "#ff4040")):
+        if mask.any():
+            axes.contour(mask.T.astype(float), [0.5], colors=colour, linewidths=1.2)
+    axes.set(xticks=[], yticks=[], xlim=(0, shape[0] - 1), ylim=_upright(ct, shape[1]))
+
+
+def _upright(ct: Any, rows: int) -> tuple[int, int]:
+    """Anterior is up, whichever way the array's second axis runs."""
+    to_anterior = ct.geometry.affine[1, 1] > 0
+    return (0, rows - 1) if to_anterior else (rows - 1, 0)
+
+
+if __name__ == "__main__":
+    main()
