@@ -135,8 +135,7 @@ def test_files_beside_the_page(evaluation: Evaluation, dataset: Path) -> None:
     assert len(content["comparisons"]) == 6
     label = dataset / "labels" / "case_0.nii.gz"
     assert (
-        content["provenance"]["sha256"]["labels/case_0.nii.gz"]
-        == hashlib.sha256(label.read_bytes()).hexdigest()
+        content["provenance"]["sha256"]["labels"]["case_0"] == hashlib.sha256(label.read_bytes()).hexdigest()
     )
     with open(dataset / "report" / "per-lesion.csv", encoding="utf-8", newline="") as file:
         lesions = list(csv.DictReader(file))
@@ -204,3 +203,11 @@ def test_imports_nothing_heavy() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     assert not {"torch", "scipy", "matplotlib", "PIL", "rich", "SimpleITK"} & set(loaded)
+
+
+def test_a_wrong_folder_of_images_is_said_first(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = ["-p", str(dataset / "good"), "-l", str(dataset / "labels"), "-o", str(dataset / "out")]
+    assert main(["evaluate", *paths, "--images", str(dataset / "nowhere")]) == 2
+    shown = capsys.readouterr()
+    assert "nowhere does not exist" in shown.err
+    assert shown.out == ""

@@ -38,11 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     from veloxseg.console import progress, say, warn
     from veloxseg.evaluate import evaluate_folder, write_report
+    from veloxseg.evaluate.images import find_images
     from veloxseg.evaluate.regions import parse_regions
     from veloxseg.evaluate.terminal import print_policy, print_tables
     from veloxseg.files import writable_folder
 
     writable_folder(arguments.output)
+    if arguments.images is not None:
+        find_images(arguments.images)  # a wrong folder is said before the work, not after
     evaluation = evaluate_folder(
         arguments.predictions,
         arguments.labels,

@@ -1,7 +1,9 @@
 """Evaluation: metrics, statistics, and the one-file report.
 
-from veloxseg.evaluate import evaluate_folder, write_report
-write_report(evaluate_folder("predictions", "labels"), "report")
+For example:
+
+    from veloxseg.evaluate import evaluate_folder, write_report
+    write_report(evaluate_folder("predictions", "labels"), "report")
 """
 
 from veloxseg.evaluate.evaluation import Evaluation

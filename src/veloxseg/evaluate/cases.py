@@ -8,7 +8,7 @@ from veloxseg.io import Geometry, grid_difference
 
 __all__ = ["SUFFIXES", "case_name", "check_same_grid", "label_names", "list_cases"]
 
-SUFFIXES = (".nii.gz", ".nii", ".nrrd", ".mha", ".mhd")
+SUFFIXES = (".seg.nrrd", ".nii.gz", ".nii", ".nrrd", ".mha", ".mhd")
 
 
 def case_name(path: Path) -> str | None:

@@ -28,7 +28,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class LesionSummary:
-    """Lesions of all cases together; volumes are means per case, as AutoPET reports them."""
+    """Lesions of all cases together; volumes are means per case, of false negatives over the cases with lesions."""
 
     lesions: int
     found: int
@@ -104,11 +104,12 @@ class Evaluation:
 
     def lesions(self, method: str, structure: str) -> LesionSummary:
         detections = [row.detection for row in self.select(method, structure)]
+        ill = [detection for detection in detections if detection.lesions]
         return LesionSummary(
             lesions=sum(len(d.lesions) for d in detections),
             found=sum(d.true_positives for d in detections),
             false=sum(d.false_positives for d in detections),
-            false_negative_ml=math.fsum(d.false_negative_ml for d in detections) / len(detections),
+            false_negative_ml=math.fsum(d.false_negative_ml for d in ill) / len(ill) if ill else math.nan,
             false_positive_ml=math.fsum(d.false_positive_ml for d in detections) / len(detections),
         )
 

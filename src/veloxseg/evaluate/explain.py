@@ -49,8 +49,13 @@ def provenance(evaluation: Evaluation) -> Html:
         ("Made", f"{record['created']}, in {record['seconds']} s"),
         ("With", f"{versions}, {record['machine']}"),
     ]
-    files = ((_left(name), _left(element("code", value))) for name, value in record["sha256"].items())
-    heads = (element("th", name, scope="col", class_="text") for name in ("File", "SHA-256"))
+    groups = {"label": record["sha256"]["labels"], **record["sha256"]["predictions"]}
+    files = (
+        (_left(case), _left(group), _left(element("code", value)))
+        for group, cases in groups.items()
+        for case, value in cases.items()
+    )
+    heads = (element("th", name, scope="col", class_="text") for name in ("Case", "File of", "SHA-256"))
     hashes = element("details", element("summary", "Hashes of all files"), table(heads, files))
     return join((_definitions(values), hashes))
 

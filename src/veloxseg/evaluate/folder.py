@@ -1,7 +1,9 @@
 """A folder of predictions against a folder of labels, one case in memory at a time.
 
-evaluation = evaluate_folder("predictions", "labels")
-evaluation.summary(evaluation.methods[0], "tumour", "dice").mean
+For example:
+
+    evaluation = evaluate_folder("predictions", "labels")
+    evaluation.summary(evaluation.methods[0], "tumour", "dice").mean
 """
 
 import math
@@ -101,7 +103,17 @@ def evaluate_folder(
             "labels": str(labels),
             "predictions": dict(zip(methods, map(str, folders), strict=True)),
             "predicted_by": {method: predicted_by(found) for method, found in prediction_files.items()},
-            "sha256": {name: value for result in results.values() for name, value in result.hashes.items()},
+            "sha256": {
+                "labels": {case: result.label_hash for case, result in results.items()},
+                "predictions": {
+                    method: {
+                        c: r.prediction_hashes[method]
+                        for c, r in results.items()
+                        if method in r.prediction_hashes
+                    }
+                    for method in methods
+                },
+            },
         },
     )
 

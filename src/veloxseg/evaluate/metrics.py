@@ -38,7 +38,8 @@ ROUNDING_MM = 1e-4  # a spacing of 1 mm may be stored as 1.00000003, and two suc
 
 POLICY: dict[Outcome, str] = {
     "scored": "in both: all metrics as defined",
-    "correctly empty": "in neither: undefined, so in no mean, and counted here (as nnU-Net, MONAI and AutoPET do)",
+    "correctly empty": "in neither: Dice, NSD, precision, recall and HD95 undefined, so not in their means, "
+    "and counted here (as nnU-Net, MONAI and AutoPET do)",
     "missed": "in the label, not in the prediction: Dice, NSD, precision and recall 0; HD95 the diagonal of the image",
     "false alarm": "in the prediction, not in the label: Dice, NSD and precision 0; HD95 the diagonal of the image; "
     "recall and relative volume error undefined",

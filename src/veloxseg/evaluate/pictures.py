@@ -8,7 +8,7 @@ that its ray meets. How a patient is turned and lit is in `views.py`.
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ CLOSE_UP_WORTH = 0.6  # part of the slice beyond which a close-up shows nothing 
 BACKGROUNDS = ("ct", "t1ce", "t1c", "flair")  # what a case is drawn on, if it is there; else its first image
 
 Array = npt.NDArray[Any]
+Plane = Literal["axial", "coronal", "projection"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,7 @@ class Picture:
     """A PNG with what it shows."""
 
     title: str
+    plane: Plane
     png: bytes
     aspect: float  # width / height
 
@@ -61,24 +63,23 @@ def draw_case(
         image, limits, title = np.zeros_like(code.array), (0.0, 255.0), ""
     else:
         image = to_radiological(images[name], geometry).array
-        limits, title = window(image, name), f"{name.upper()}, " if name != "image" else ""
+        limits, title = (
+            window(image, name),
+            "" if name == "image" else f"{name.upper() if len(name) < 6 else name}, ",
+        )
     body = _hull(_body(image, limits), bounding_box(code.array))
 
-    def cut(
-        plane: tuple[Any, ...],
-        part: tuple[slice, ...],
-        caption: str,
-        spacing: tuple[float, float],
-        letters: str,
-    ) -> Picture:
-        grey = grey_level(image[plane][part], limits)
-        return _picture(title + caption, grey, code.array[plane][part], spacing, letters)
+    def cut(caption: str, plane: tuple[Any, ...], part: tuple[slice, ...]) -> Picture:
+        grey, colours = grey_level(image[plane][part], limits), code.array[plane][part]
+        if caption.startswith("axial"):
+            return _picture(title + caption, "axial", grey, colours, across, "RLAP")
+        return _picture(title + caption, "coronal", grey, colours, along, "RLSI")
 
     everything = slice(None)
-    yield cut((everything, everything, z), body[:2], "axial", across, "RLAP")
+    yield cut("axial", (everything, everything, z), body[:2])
     if _area(near) < CLOSE_UP_WORTH * _area(body[:2]):
-        yield cut((everything, everything, z), near, "axial, close-up", across, "RLAP")
-    yield cut((everything, y), (body[0], body[2]), "coronal", along, "RLSI")
+        yield cut("axial, close-up", (everything, everything, z), near)
+    yield cut("coronal", (everything, y), (body[0], body[2]))
     if "pet" in images:
         yield from _projections(to_radiological(images["pet"], geometry).array, code)
 
@@ -123,21 +124,25 @@ def focus(code: npt.NDArray[np.uint8]) -> tuple[int, int, int]:
 
 def _projections(pet: Array, code: View) -> Iterator[Picture]:
     """Maximum-intensity projections: the brightest voxel of each ray; hot is dark, as nuclear medicine prints it."""
-    priority = np.array(
-        [0, 4, 2, 3, 1], dtype=np.uint8
-    )  # of a ray's voxels: agreement, then missed, then made up
+    # which of a ray's voxels gives the colour: agreement, then missed, then made up
+    priority = np.array([0, 4, 2, 3, 1], dtype=np.uint8)
     by_rank = np.argsort(priority).astype(np.uint8)
     ranks = priority[code.array]
     for axis, side, letters in ((1, "front", "RLSI"), (0, "side", "APSI")):
         brightest = pet.max(axis=axis)
         rays = 255 - grey_level(brightest, window(brightest, "pet"))
         spacing = code.spacing[1 - axis], code.spacing[2]
-        yield _picture(f"PET MIP, {side}", rays, by_rank[ranks.max(axis=axis)], spacing, letters)
+        yield _picture(
+            f"PET MIP, {side}", "projection", rays, by_rank[ranks.max(axis=axis)], spacing, letters
+        )
 
 
-def _picture(title: str, grey: Array, code: Array, spacing: tuple[float, float], letters: str) -> Picture:
+def _picture(
+    title: str, plane: Plane, grey: Array, code: Array, spacing: tuple[float, float], letters: str
+) -> Picture:
     aspect = grey.shape[0] * spacing[0] / (grey.shape[1] * spacing[1])
-    return Picture(title=title, png=png(grey, code, spacing, letters, tuple(COLOURS.values())), aspect=aspect)
+    drawn = png(grey, code, spacing, letters, tuple(COLOURS.values()))
+    return Picture(title=title, plane=plane, png=drawn, aspect=aspect)
 
 
 def _body(image: Array, limits: tuple[float, float]) -> tuple[slice, ...]:

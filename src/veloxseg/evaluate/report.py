@@ -100,9 +100,7 @@ def _sections(evaluation: Evaluation, images: Path | None) -> Iterator[Html]:
         yield _section("Which method is better?", sections.comparison_table(evaluation), _note(note))
     yield _section("Pictures", *_pictures(evaluation, images))
     yield _section("Plots", element("div", *_plots(evaluation), class_="plots"))
-    note = (
-        "Over all cases; FN and FP volume: of missed and of false lesions, mean per case, as AutoPET scores."
-    )
+    note = "FN volume: of missed lesions, mean over cases with lesions; FP volume: of false ones, mean over all cases."
     yield _section("Lesion by lesion", sections.lesion_table(evaluation), _note(note))
     hint = "Find a case …"
     search = element(
@@ -161,6 +159,8 @@ def _pictures(evaluation: Evaluation, images: Path | None) -> Iterator[Html]:
     found = find_images(images) if images is not None else {}
     for case, rank in chosen_cases(evaluation).items():
         yield element("h3", f"{rank}: {case}")
+        if images is not None and case not in found:
+            warn(f"no image of case {case!r} in {images}, so its picture has no background")
         yield from _case_pictures(evaluation, case, found.get(case, {}))
     yield _note("The patient's right is on the left of a picture. Slices cut the largest labelled lesion.")
 
@@ -184,13 +184,12 @@ def _case_pictures(evaluation: Evaluation, case: str, files: Mapping[str, Path])
 
 def _arranged(pictures: list[Picture], case: str) -> Html:
     """All in a row of one height; beside a standing body, the axial pictures are stacked to its height."""
-    axial = [picture for picture in pictures if "axial" in picture.title]
-    others = [picture for picture in pictures if picture not in axial]
+    axial = [picture for picture in pictures if picture.plane == "axial"]
+    others = [picture for picture in pictures if picture.plane != "axial"]
     if others[0].aspect > STANDING:
         return _block(pictures, case, "row", sum(picture.aspect for picture in pictures))
-    stack = _block(
-        axial, case, "stack", 0.93 / sum(1 / picture.aspect for picture in axial)
-    )  # room for captions
+    room = 0.93  # for the second caption
+    stack = _block(axial, case, "stack", room / sum(1 / picture.aspect for picture in axial))
     bodies = _block(others, case, "row", sum(picture.aspect for picture in others))
     return element("div", stack, bodies, class_="blocks")
 

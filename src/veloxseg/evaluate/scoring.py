@@ -29,7 +29,8 @@ class CaseResult:
     rows: dict[tuple[str, str], Row]  # (method, structure)
     values: frozenset[int]  # label values in any of its files
     geometry: Geometry
-    hashes: dict[str, str]  # file -> SHA-256
+    label_hash: str  # SHA-256
+    prediction_hashes: dict[str, str]  # by method
 
 
 def score_case(
@@ -45,7 +46,7 @@ def score_case(
     label_here = label_values(label)
     rows: dict[tuple[str, str], Row] = {}
     values = label_here
-    hashes = {f"labels/{label_file.name}": sha256(label_file)}
+    hashes: dict[str, str] = {}
     for method, path in prediction_files.items():
         prediction = np.zeros_like(label)
         here = label_here
@@ -54,7 +55,7 @@ def score_case(
             check_same_grid(read.geometry, geometry, case, method)
             prediction = read.array
             here |= label_values(prediction)
-            hashes[f"{method}/{path.name}"] = sha256(path)
+            hashes[method] = sha256(path)
         values |= here
         box = tuple(map(_union, bounding_box(prediction), bounding_box(label)))
         ours, theirs = np.ascontiguousarray(prediction[box]), np.ascontiguousarray(label[box])
@@ -63,7 +64,13 @@ def score_case(
             rows[method, name] = _score(
                 case, method, name, *masks, geometry, tolerance_mm, missing=path is None
             )
-    return CaseResult(rows=rows, values=values, geometry=geometry, hashes=hashes)
+    return CaseResult(
+        rows=rows,
+        values=values,
+        geometry=geometry,
+        label_hash=sha256(label_file),
+        prediction_hashes=hashes,
+    )
 
 
 def score_without_case(case: str, method: str, structure: str, geometry: Geometry, *, missing: bool) -> Row:

@@ -50,7 +50,7 @@ def print_policy(evaluation: Evaluation) -> None:
                 say(f"{structure}, {method}: of {len(evaluation.cases)} cases, {', '.join(parts)}")
     say(
         "policy: missed, false alarm and no prediction count as Dice 0 and HD95 = diagonal of the image; "
-        "correctly empty cases are undefined and in no mean"
+        "correctly empty cases have no Dice and no HD95, and are in no mean of them"
     )
 
 
