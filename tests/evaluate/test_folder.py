@@ -204,3 +204,14 @@ def test_wrong_regions(text: str) -> None:
 def test_regions_twice() -> None:
     with pytest.raises(ConfigError, match="twice"):
         parse_regions(["A=1", "A=2"])
+
+
+@pytest.mark.shared
+def test_a_mask_on_the_pet_grid_is_refused(shared: Path, tmp_path: Path) -> None:
+    """The commonest mistake in PET/CT: the prediction on the one scan's grid, the label on the other's."""
+    patient = shared / "data" / "sts_petct" / "STS_002"
+    for folder, name in (("l", "CT_mask.nii.gz"), ("p", "PET_mask.nii.gz")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "STS_002.nii.gz").symlink_to(patient / name)
+    with pytest.raises(GeometryError, match=r"STS_002.*different grids: shape .*resample"):
+        evaluate_folder(tmp_path / "p", tmp_path / "l")

@@ -1,6 +1,7 @@
 """Metrics equal MONAI's and a brute-force implementation, and the empty cases follow the stated policy."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veloxseg.evaluate.metrics import POLICY, bounding_box, dice, failed, score, surface
+from veloxseg.io import read_label
 
 Mask = npt.NDArray[np.bool_]
 SPACING = (0.9, 1.7, 3.1)
@@ -188,3 +190,47 @@ def test_dice_alone() -> None:
     assert dice(np.array([0, 1, 1, 2]), np.array([0, 1, 0, 0])) == pytest.approx(0.5)
     assert dice(np.zeros(3), np.ones(3)) == 0
     assert math.isnan(dice(np.zeros(3), np.zeros(3)))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_monai_agrees_on_empty_masks_or_gives_nothing() -> None:
+    """Where MONAI has no number (infinite or NaN), ours is the one that the policy states."""
+    torch = pytest.importorskip("torch")
+    monai = pytest.importorskip("monai.metrics")
+    nothing, something = np.zeros(SHAPE, bool), np.zeros(SHAPE, bool)
+    something[2:5, 2:5, 2:5] = True
+
+    def both(prediction: Mask, label: Mask) -> tuple[float, float]:
+        pair = [torch.from_numpy(np.stack([~m, m])[None].astype(np.float32)) for m in (prediction, label)]
+        distance = monai.compute_hausdorff_distance(*pair, percentile=95, spacing=SPACING)
+        return float(distance), float(monai.compute_surface_dice(*pair, [TOLERANCE], spacing=SPACING))
+
+    for prediction, label in ((nothing, something), (something, nothing)):
+        distance, nsd = both(prediction, label)
+        assert not math.isfinite(distance)
+        found = score(prediction, label, SPACING)
+        assert found.nsd == nsd == 0
+        assert found.hd95_mm == pytest.approx(math.hypot(*np.multiply(SHAPE, SPACING)))
+    assert all(map(math.isnan, both(nothing, nothing)))
+    assert math.isnan(score(nothing, nothing, SPACING).nsd)
+
+
+@pytest.mark.shared
+@pytest.mark.filterwarnings("ignore")
+def test_equals_monai_on_a_real_tumour(shared: Path) -> None:
+    torch = pytest.importorskip("torch")
+    monai = pytest.importorskip("monai.metrics")
+    from scipy.ndimage import gaussian_filter
+
+    volume = read_label(shared / "data" / "sts_petct" / "STS_002" / "CT_mask.nii.gz")
+    label = volume.array == 1
+    noise = gaussian_filter(np.random.default_rng(0).normal(size=label.shape), 3)
+    prediction = gaussian_filter(label.astype(np.float32), 2) + 4 * noise > 0.5
+    found = score(prediction, label, volume.geometry.spacing, tolerance_mm=2.0)
+    ours, theirs = (torch.from_numpy(np.stack([~m, m])[None].astype(np.float32)) for m in (prediction, label))
+    spacing = volume.geometry.spacing
+    hausdorff = monai.compute_hausdorff_distance(ours, theirs, percentile=95, spacing=spacing)
+    assert found.hd95_mm == pytest.approx(float(hausdorff), rel=1e-5)
+    surface_dice = monai.compute_surface_dice(ours, theirs, [2.0], spacing=spacing)
+    assert found.nsd == pytest.approx(float(surface_dice), abs=1e-4)
+    assert 0.3 < found.dice < 0.99
