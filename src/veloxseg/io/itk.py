@@ -49,7 +49,7 @@ def write_itk(volume: Volume, path: Path) -> None:
     sitk = quiet_simpleitk()
     writer = sitk.ImageFileWriter()
     writer.SetUseCompression(True)
-    writer.SetCompressionLevel(1)
+    writer.SetCompressionLevel(3)
     with atomic_path(path) as temporary:
         writer.SetFileName(str(temporary))
         image = to_simpleitk(volume.array, volume.geometry)

@@ -39,7 +39,7 @@ REAL = {
     1280: "u8",
 }
 COLOUR = {32: "complex", 1792: "complex", 2048: "complex", 128: "RGB", 2304: "RGBA"}
-COMPRESSION_LEVEL = 1  # measured on label maps and CT: a third of the time of level 6 for a tenth more bytes
+COMPRESSION_LEVEL = 3  # 0.3 of the time of level 6 on label maps (twice the bytes), 0.4 on CT (the same bytes)
 
 
 def read_nifti_header(path: Path, max_voxels: int) -> Header:

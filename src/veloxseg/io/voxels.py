@@ -17,7 +17,8 @@ from veloxseg.io.header import Header, StoredVoxels
 
 __all__ = ["ByteStream", "read_voxels"]
 
-BLOCK = 1 << 18
+BLOCK = 1 << 18  # bytes read at once
+CHUNK = 1 << 22  # bytes decompressed at once
 EXPANSION = {"raw": 1, "gzip": 1032, "zlib": 1032}  # how much a byte of the file can become
 SLACK = 1 << 20  # bytes after the last voxel that we pass over with a warning; more is a bomb
 
@@ -44,7 +45,7 @@ class ByteStream:
     def read_some(self, limit: int) -> bytes:
         """Between 1 and `limit` bytes, or none at the end of the stream."""
         if self.decoder is None:
-            return self.file.read(min(limit, 1 << 22))
+            return self.file.read(min(limit, CHUNK))
         while True:
             if self.decoder.eof and not self.next_member():
                 return b""
@@ -73,17 +74,21 @@ class ByteStream:
         """Reads into `view`; returns the number of bytes, smaller only at the end of the stream."""
         done = 0
         while done < len(view):
-            data = self.read_some(min(len(view) - done, 1 << 22))
-            if not data:
+            if self.decoder is None:
+                got = self.file.readinto(view[done:])
+            else:
+                data = self.read_some(min(len(view) - done, CHUNK))
+                got = len(data)
+                view[done : done + got] = data
+            if not got:
                 break
-            view[done : done + len(data)] = data
-            done += len(data)
+            done += got
         return done
 
     def skip(self, count: int) -> int:
         """Passes over `count` bytes; returns how many there were."""
         done = 0
-        while done < count and (data := self.read_some(min(count - done, 1 << 22))):
+        while done < count and (data := self.read_some(min(count - done, CHUNK))):
             done += len(data)
         return done
 
