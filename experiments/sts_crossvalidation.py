@@ -4,8 +4,8 @@
 
 DATA holds `STS_*/CT_image.nii.gz, PET_image.nii.gz, CT_mask.nii.gz`. STS_019 is left out, as its PET and CT do not
 lie on each other. Each fold trains on 20 patients by `veloxseg train --max-minutes` at 2 × 2 × 3.27 mm with a 64³
-patch, keeps the last weights (nothing is chosen on the held-out patients) and predicts the other 5 on the CT's own
-grid. Run again, it goes on where it stopped. The cases are crops around one lesion, so the figures say nothing
+patch, keeps the last weights (nothing is chosen on the held-out patients) and predicts the other 5.
+Run again, it goes on where it stopped. The cases are crops around one lesion, so the figures say nothing
 about finding lesions in a whole body.
 
 Writes experiments/results/sts_<inputs>.json and .png with what is done so far.
@@ -25,11 +25,14 @@ from veloxseg.files import read_json, write_json
 from veloxseg.infer.predict import Predictor
 from veloxseg.infer.scans import Scans
 from veloxseg.io import read_image, read_label
+from veloxseg.modelfolder import ModelFolder
+from veloxseg.networks import load_network
 from veloxseg.prepare.layouts import open_dataset
 from veloxseg.prepare.preprocess import Settings, prepare
 from veloxseg.prepare.store import Prepared
 from veloxseg.train.loop import train
 from veloxseg.train.recipe import SHORT
+from veloxseg.train.validation import validate_case
 
 RESULTS = Path(__file__).parent / "results"
 LEFT_OUT = ("STS_019",)
@@ -59,7 +62,7 @@ def main() -> None:
         settings = SHORT | INPUTS[options.inputs]
         settings |= {"max_minutes": options.minutes, "fold": fold, "seed": options.seed, "select": "last"}
         state = train(prepared.path, work / f"fold-{fold}", settings, resume=True)
-        cases = predict_held_out(options.data, prepared, work, fold, options.inputs)
+        cases = predict_held_out(options.data, prepared, work, fold)
         write_json(
             work / f"fold-{fold}.json", {"steps": state.steps, "seconds": state.seconds, "cases": cases}
         )
@@ -90,37 +93,43 @@ def prepare_all(data: Path, folder: Path) -> Prepared:
     )
 
 
-def predict_held_out(data: Path, prepared: Prepared, work: Path, fold: int, inputs: str) -> dict[str, Any]:
-    predictor = Predictor([work / f"fold-{fold}"], runtime="torch")
+def predict_held_out(data: Path, prepared: Prepared, work: Path, fold: int) -> dict[str, Any]:
+    """Scores on the prepared grid, the same for all inputs; with CT among them, on the CT's own grid too."""
+    folder = ModelFolder.open(work / f"fold-{fold}")
+    network, plan = load_network(folder), folder.plan
+    predictor = Predictor([folder.path], runtime="torch") if "ct" in plan.names else None
     (work / "predictions").mkdir(exist_ok=True)
-    cases = {}
+    cases: dict[str, Any] = {}
     for name in prepared.split(fold).validation:
-        scans = {m: data / name / f"{m.upper()}_image.nii.gz" for m in predictor.plan.names}
-        if predictor.plan.reference != "ct":  # the mask is wanted on the CT's grid, where the label lies
-            predicted = on_grid_of_ct(predictor(Scans(scans)).labels, data / name)
-        else:
-            predicted = predictor(Scans(scans)).labels.array
-        label = read_label(data / name / "CT_mask.nii.gz")
-        np.save(work / "predictions" / f"{name}.npy", predicted.astype(np.uint8))
-        scores = score(predicted > 0, label.array > 0, label.geometry.spacing)
-        cases[name] = scores.to_json()
-        say(f"{name}: Dice {scores.dice:.3f}, HD95 {scores.hd95_mm:.1f} mm")
+        dice = validate_case(network, prepared, name, plan, overlap=0.5)["tumour"]
+        cases[name] = {"dice_prepared_grid": dice}
+        if predictor is not None:
+            scans = {m: data / name / f"{m.upper()}_image.nii.gz" for m in plan.names}
+            predicted, label = (
+                predictor(Scans(scans)).labels.array,
+                read_label(data / name / "CT_mask.nii.gz"),
+            )
+            np.save(work / "predictions" / f"{name}.npy", predicted.astype(np.uint8))
+            scores = score(predicted > 0, label.array > 0, label.geometry.spacing)
+            cases[name] |= {"dice": scores.dice, "hd95_mm": scores.hd95_mm}
+        say(f"{name}: " + ", ".join(f"{key} {value:.3f}" for key, value in cases[name].items()))
     return cases
 
 
-def on_grid_of_ct(labels: Any, folder: Path) -> np.ndarray:
-    """Nearest neighbour from the PET's grid to the CT's."""
-    from scipy.ndimage import affine_transform
-
-    ct = read_image(folder / "CT_image.nii.gz")
-    matrix = np.linalg.inv(labels.geometry.affine) @ ct.geometry.affine
-    return np.asarray(affine_transform(labels.array, matrix, output_shape=ct.array.shape, order=0))
+def statistics_of(values: list[float]) -> dict[str, float]:
+    return {
+        "mean": statistics.mean(values),
+        "median": statistics.median(values),
+        "standard_deviation": statistics.pstdev(values),
+        "least": min(values),
+    }
 
 
 def summarise(options: argparse.Namespace, work: Path) -> None:
     folds = {path.stem: read_json(path) for path in sorted(work.glob("fold-?.json"))}
     cases = {name: scores for fold in folds.values() for name, scores in fold["cases"].items()}
-    dice = [scores["dice"] for scores in cases.values()]
+    measures = [key for key in ("dice", "dice_prepared_grid", "hd95_mm") if key in next(iter(cases.values()))]
+    summary = {key: statistics_of([scores[key] for scores in cases.values()]) for key in measures}
     run = read_json(next(iter(sorted(work.glob("fold-?")))) / "run.json")
     result = {
         "experiment": f"STS PET/CT, {options.inputs}, {options.minutes:g} CPU-minutes per fold, seed {options.seed}",
@@ -129,10 +138,7 @@ def summarise(options: argparse.Namespace, work: Path) -> None:
         "machine": {name: run[name] for name in ("processor", "threads", "torch", "veloxseg")},
         "folds_done": len(folds),
         "patients": len(cases),
-        "mean_dice": statistics.mean(dice),
-        "median_dice": statistics.median(dice),
-        "standard_deviation": statistics.pstdev(dice),
-        "fold_means": {n: statistics.mean(s["dice"] for s in f["cases"].values()) for n, f in folds.items()},
+        **summary,
         "steps": {name: fold["steps"] for name, fold in folds.items()},
         "cases": {
             name: {k: scores[k] for k in ("dice", "hd95_mm")} for name, scores in sorted(cases.items())
@@ -141,8 +147,9 @@ def summarise(options: argparse.Namespace, work: Path) -> None:
     RESULTS.mkdir(exist_ok=True)
     name = f"sts_{options.inputs.replace('+', '_')}_{options.seed}"
     write_json(RESULTS / f"{name}.json", result)
-    draw(options.data, work, result["cases"], RESULTS / f"{name}.png", result["experiment"])
-    say(json.dumps({key: result[key] for key in ("mean_dice", "median_dice", "patients")}))
+    if "dice" in summary:
+        draw(options.data, work, result["cases"], RESULTS / f"{name}.png", result["experiment"])
+    say(json.dumps(summary, indent=2))
 
 
 def draw(data: Path, work: Path, cases: dict[str, Any], path: Path, title: str) -> None:
