@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from veloxseg.console import say
 from veloxseg.errors import DatasetError, ModelError, OutputError, VeloxSegError
-from veloxseg.files import writable_folder, write_json
+from veloxseg.files import writable_folder
 from veloxseg.modelfolder import ModelFolder
 from veloxseg.networks import load_network
 from veloxseg.prepare.loader import PatchLoader
@@ -33,6 +33,7 @@ from veloxseg.train.schedule import TRIAL_STEPS, validates
 from veloxseg.train.session import Session
 from veloxseg.train.state import Best, State
 from veloxseg.train.stopping import stop_on_signals
+from veloxseg.train.summary import announce, dice_text, known, write_record
 from veloxseg.train.validation import mean_dice, subset_name, subsets, validate_case
 
 __all__ = ["train"]
@@ -224,8 +225,8 @@ def end_epoch(session: Session, scores: list[dict[str, float]] | None) -> bool:
     }
     parts: dict[str, float | None] = {}
     if scores:
-        parts = {name: _known(mean_dice([{name: case[name]} for case in scores])) for name in scores[0]}
-        row["validation_dice"] = _known(mean_dice(scores))
+        parts = {name: known(mean_dice([{name: case[name]} for case in scores])) for name in scores[0]}
+        row["validation_dice"] = known(mean_dice(scores))
         row |= {f"dice:{name}": value for name, value in parts.items()}
     state.history.append(row)
     state.epoch, state.step, state.sums, state.counted = state.epoch + 1, 0, [0.0] * len(TERMS), 0
@@ -246,72 +247,22 @@ def _wins(session: Session, dice: float | None) -> bool:
     return dice is not None and dice > best.dice
 
 
-def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def announce(session: Session) -> None:
-    state, split, pace = session.state, session.split, session.pace
-    parameters = sum(p.numel() for p in session.student.parameters())
-    say(
-        f"{session.recipe.model}: {parameters / 1e6:.2f} M parameters, modalities {', '.join(session.plan.names)}, "
-        f"patch {'×'.join(map(str, session.plan.patch))}, {len(split.train)} training and {len(split.validation)} "
-        f"validation cases, {pace.steps_per_epoch} steps per epoch, {session.fabric.device}"
-    )
-    if not split.validation:
-        say("no validation case in this split: the last epoch becomes the model")
-    if state.steps:
-        say(f"going on after epoch {state.epoch}, step {state.step}")
-    write_record(session)
-
-
 def finish(session: Session) -> None:
     """The end: Dice with modalities missing if the network was trained for it, run.json, a last word."""
     best, run = session.state.best, session.run
+    session.fabric.barrier()  # until the first process has written MODEL
     if session.recipe.modality_dropout > 0 and best is not None and session.split.validation:
         network = load_network(ModelFolder.open(run.model)).to(session.fabric.device)
         dice = {
-            subset_name(names): _known(mean_dice(validate(session, network, names)))
+            subset_name(names): known(mean_dice(validate(session, network, names)))
             for names in subsets(session.plan.names)
         }
-        say("Dice by available modalities: " + ", ".join(f"{n} {_text(d)}" for n, d in dice.items()))
+        say("Dice by available modalities: " + ", ".join(f"{n} {dice_text(d)}" for n, d in dice.items()))
         if session.fabric.is_global_zero:
             session.write_model(network, missing_modalities=dice)
     write_record(session)
     if best is not None:
         say(
-            f"done in {duration(session.elapsed())}: Dice {_text(best.dice)} after epoch {best.epoch}; "
+            f"done in {duration(session.elapsed())}: Dice {dice_text(best.dice)} after epoch {best.epoch}; "
             f"model in {run.model}"
         )
-
-
-def _text(dice: float | None) -> str:
-    return "unknown" if dice is None else f"{dice:.3f}"
-
-
-def write_record(session: Session) -> None:
-    """run.json: versions, seed, data, timings, outcome."""
-    if not session.fabric.is_global_zero:
-        return
-    state, best = session.state, session.state.best
-    write_json(
-        session.run.path / "run.json",
-        {
-            **session.machine,
-            "seed": session.recipe.seed,
-            "data_sha256": session.data,
-            "dataset": session.plan.dataset,
-            "cases": {"train": len(session.split.train), "validation": len(session.split.validation)},
-            "device": str(session.fabric.device),
-            "processes": session.fabric.world_size,
-            "finished": state.finished,
-            "epochs": state.epoch,
-            "steps": state.steps,
-            "seconds": round(session.elapsed(), 1),
-            "step_seconds": round(session.pace.step_seconds, 4),
-            "validation_seconds": round(session.pace.validation_seconds, 2),
-            "best": None
-            if best is None
-            else {"epoch": best.epoch, "dice": best.dice, "structures": best.structures},
-        },
-    )
