@@ -215,3 +215,14 @@ def test_a_mask_on_the_pet_grid_is_refused(shared: Path, tmp_path: Path) -> None
         (tmp_path / folder / "STS_002.nii.gz").symlink_to(patient / name)
     with pytest.raises(GeometryError, match=r"STS_002.*different grids: shape .*resample"):
         evaluate_folder(tmp_path / "p", tmp_path / "l")
+
+
+def test_mean_of_structures(tmp_path: Path) -> None:
+    label = cube(1)
+    label[12:, 10:, 9:] = 2
+    prediction = np.where(label == 2, 0, label).astype(np.uint8)
+    save(tmp_path / "l" / "a.nii.gz", label)
+    save(tmp_path / "p" / "a.nii.gz", prediction)
+    found = evaluate_folder(tmp_path / "p", tmp_path / "l", regions={"one": (1,), "two": (2,), "never": (7,)})
+    assert found.mean("dice") == 0.5  # of the two that are there
+    assert found.to_json()["mean_of_structures"]["p"]["dice"] == 0.5

@@ -177,6 +177,7 @@ class Evaluation:
             "missing_predictions": {m: list(cases) for m, cases in self.missing.items()},
             "predictions_without_label": {m: list(cases) for m, cases in self.extra.items()},
             "summary": {m: {s: self._summary_json(m, s) for s in self.structures} for m in self.methods},
+            "mean_of_structures": {m: self._means_json(m) for m in self.methods},
             "comparisons": [comparison.to_json() for comparison in self.comparisons],
             "cases": [
                 {"method": row.method, "case": row.case, "structure": row.structure}
@@ -186,6 +187,10 @@ class Evaluation:
             ],
             "provenance": self.provenance,
         }
+
+    def _means_json(self, method: str) -> dict[str, float | None]:
+        means = {metric: self.mean(metric, method) for metric in METRICS}
+        return {metric: None if math.isnan(value) else value for metric, value in means.items()}
 
     def _summary_json(self, method: str, structure: str) -> dict[str, Any]:
         return {

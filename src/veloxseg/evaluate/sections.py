@@ -107,6 +107,11 @@ def summary_table(evaluation: Evaluation) -> Html:
             counts = evaluation.outcomes(method, structure).items()
             lines = (element("small", f"{count} {outcome}") for outcome, count in counts if count)
             rows.append([*row, element("td", str(len(evaluation.cases)), *lines, class_="text")])
+    if len(evaluation.structures) > 1:
+        for method in evaluation.methods:
+            means = (number(evaluation.mean(m, method), METRICS[m].digits) for m in SUMMARISED)
+            cells = (element("td", mean) for mean in means)
+            rows.append([_text("mean of structures"), *[_text(method)] * several, *cells, _text("")])
     return table(head, rows)
 
 

@@ -30,6 +30,10 @@ def print_tables(evaluation: Evaluation) -> None:
                 "lesions": f"{lesions.found}/{lesions.lesions}",
             }
             rows.append([structure, *[method] * several, *figures.values()])
+    if len(evaluation.structures) > 1:
+        for method in evaluation.methods:
+            means = [number(evaluation.mean(m, method), METRICS[m].digits) for m in SHOWN.values()]
+            rows.append(["mean", *[method] * several, "", *means, "", ""])
     _print(["structure", *["method"] * several, *figures], rows)
     if several:
         head = ["structure", "metric", "difference", "p (Holm)", "verdict"]
