@@ -8,12 +8,13 @@ the time of one of its forward passes (U), in the same process and the same minu
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -117,9 +118,11 @@ def _exported(folder: ModelFolder, runtime: str, target: Path) -> Path:
     """The folder that the runtime reads: the weights themselves for torch, an exported graph otherwise."""
     if runtime == "torch":
         return folder.path
-    from veloxseg.infer.export import export_model
+    from veloxseg.infer.convert import convert
 
-    export_model(folder, target, runtime)
+    target.mkdir(parents=True)
+    convert(folder, runtime, target)
+    replace(folder, path=target).write_description()
     return target
 
 
@@ -164,7 +167,11 @@ def _work(job: dict[str, Any], threads: int, root: Path) -> Any:
     job = {**job, "threads": threads, "answer": str(answer), "started": time.monotonic()}
     order.write_text(json.dumps(job), encoding="utf-8")
     command = [sys.executable, "-m", "veloxseg.benchmark.worker", str(order)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    private = {
+        **os.environ,
+        "XDG_CACHE_HOME": str(root / "cache"),
+    }  # graphs of random weights are not worth keeping
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=private) as process:
         for line in process.stdout or ():
             say(line.rstrip())
     if process.returncode:
