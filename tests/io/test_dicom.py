@@ -1,5 +1,8 @@
 """DICOM series: geometry that is right, or one line; real series against their NIfTI."""
 
+import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -160,6 +163,17 @@ def test_strangers_in_the_folder_are_passed_over(tmp_path: Path) -> None:
     assert vio.read(folder).geometry.shape == SHAPE
     with pytest.raises(ImageError, match="one slice of a DICOM series"):
         vio.read(next(folder.glob("*.dcm")))
+
+
+def test_threads_do_not_disturb_each_other(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folders = [write_series(tmp_path / f"ct{n}") for n in range(4)]
+    filters = list(warnings.filters)
+    with ThreadPoolExecutor(4) as pool:
+        scans = list(pool.map(vio.read, folders * 3))
+    assert all(np.array_equal(scan.array, ramp() - 1024.0) for scan in scans)
+    assert warnings.filters == filters
+    print("still here", file=sys.stderr)
+    assert capfd.readouterr().err == "still here\n"
 
 
 def test_damaged_file_is_named(tmp_path: Path) -> None:

@@ -43,7 +43,10 @@ def test_objects_that_are_no_volume() -> None:
     sheared[0, 1] += 1
     nan = ramp().astype(np.float32)
     nan[0, 0, 0] = np.nan
+    torn = nib.Nifti1Image(ramp(), oblique_affine())
+    torn.header.set_qform(np.diag([1.5, 2, 3, 1]), code=1)
     cases = [
+        (torn, GeometryError, "sform and qform disagree"),
         (ramp(), ImageError, "ndarray is not an image"),
         (nib.Nifti1Image(ramp()[:, :, 0], oblique_affine()), ImageError, "2-D"),
         (nib.Nifti1Image(ramp().astype(np.complex64), oblique_affine()), ImageError, "complex"),

@@ -8,6 +8,7 @@ nothing of the patient leaves the file.
 import contextlib
 import itertools
 import logging
+import threading
 import warnings as python_warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -27,22 +28,11 @@ from veloxseg.io.volume import Volume
 
 __all__ = ["Series", "find_series", "is_dicom", "parsing", "quiet", "read_dicom", "read_dicom_header"]
 
+ONE_THREAD = threading.RLock()
 MOST_FILES = 20_000  # a folder with more is an archive, or the root of a disk
-NOT_IMAGES = {
-    "SEG",
-    "RTSTRUCT",
-    "RTDOSE",
-    "RTPLAN",
-    "RTRECORD",
-    "SR",
-    "PR",
-    "KO",
-    "REG",
-    "FID",
-    "RWV",
-    "DOC",
-    "ECG",
-}
+NOT_IMAGES = frozenset(
+    ["SEG", "RTSTRUCT", "RTDOSE", "RTPLAN", "RTRECORD", "SR", "PR", "KO", "REG", "FID", "RWV", "DOC", "ECG"]
+)
 TAGS = (
     "SOPClassUID",
     "SOPInstanceUID",
@@ -77,21 +67,29 @@ class Series:
     files: tuple[Path, ...]
     datasets: tuple[Any, ...]
 
+    def known_as(self) -> tuple[str, str, str]:
+        """What a user may call it, in upper case."""
+        return self.uid.upper(), self.number, self.modality.upper()
+
     def __str__(self) -> str:
         return f"{shown(self.modality, 16)} number {shown(self.number, 16) or '?'} ({len(self.files)} files)"
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silences pydicom's warnings, which quote values of tags."""
+    """Silences pydicom's warnings, which quote values of tags.
+
+    Warning filters, and the capture of stderr in `dicompixels.py`, belong to the whole process: one thread at a
+    time may change them.
+    """
     logger = logging.getLogger("pydicom")
-    before, logger.disabled = logger.disabled, True
-    try:
-        with python_warnings.catch_warnings():
-            python_warnings.simplefilter("ignore")
+    with ONE_THREAD, python_warnings.catch_warnings():
+        python_warnings.simplefilter("ignore")
+        before, logger.disabled = logger.disabled, True
+        try:
             yield
-    finally:
-        logger.disabled = before
+        finally:
+            logger.disabled = before
 
 
 @contextlib.contextmanager
@@ -116,9 +114,8 @@ def is_dicom(path: Path) -> bool:
 
 def files_in(paths: Iterable[Path]) -> list[Path]:
     """The DICOM files among `paths`, sorted by name."""
-    files = list(
-        itertools.islice((p for p in paths if p.is_file() and p.name.upper() != "DICOMDIR"), MOST_FILES + 1)
-    )
+    plain = (path for path in paths if path.is_file() and path.name.upper() != "DICOMDIR")
+    files = list(itertools.islice(plain, MOST_FILES + 1))
     if len(files) > MOST_FILES:
         raise ImageError(f"more than {MOST_FILES} files; give the folder of one series")
     return [p for p in sorted(files) if is_dicom(p)]
@@ -154,35 +151,23 @@ def pick_series(path: Path, wanted: str | None) -> Series:
         raise ImageError(
             "no DICOM images here; expected a folder with the files of a series, .nii.gz, .nrrd or .mha"
         )
-    chosen = [
-        s for s in every if wanted is None or wanted.upper() in (s.uid.upper(), s.number, s.modality.upper())
-    ]
+    chosen = [s for s in every if wanted is None or wanted.upper() in s.known_as()]
     if len(chosen) == 1:
         return chosen[0]
     listed = ", ".join(map(str, every[:8])) + (", …" if len(every) > 8 else "")
-    found = (
-        f"{len(every)} series in one folder"
-        if wanted is None
-        else f"{len(chosen)} series match {shown(wanted)!r}"
-    )
+    found = f"{len(chosen)} series " + ("in one folder" if wanted is None else f"match {shown(wanted)!r}")
     raise ImageError(
         f"{found}: {listed}; pick one with --series (series=… in Python), by modality, number or UID"
     )
 
 
 def stack_of(path: Path, series: Series, max_voxels: int) -> Stack:
-    frames = [
-        frame
-        for file, dataset in zip(series.files, series.datasets, strict=True)
-        for frame in frames_of(dataset, file)
-    ]
-    named = [
-        uid for d in series.datasets if (uid := str(d.get("SOPInstanceUID") or ""))
-    ]  # some tools empty them
+    pairs = zip(series.files, series.datasets, strict=True)
+    frames = [frame for file, dataset in pairs for frame in frames_of(dataset, file)]
+    uids = [str(dataset.get("SOPInstanceUID") or "") for dataset in series.datasets]
+    named = [uid for uid in uids if uid]  # some tools empty them all
     if copies := len(named) - len(set(named)):
-        raise ImageError(
-            f"{copies} files are copies of others in the folder (same SOP Instance UID); remove them"
-        )
+        raise ImageError(f"{copies} files are copies of others here (same SOP Instance UID); remove them")
     if len(frames) == 1 and path.is_file():
         raise ImageError("one slice of a DICOM series, expected a volume; give the folder of the series")
     return stack_frames(frames, max_voxels)

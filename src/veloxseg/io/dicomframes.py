@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veloxseg.errors import GeometryError, ImageError
-from veloxseg.io.checks import SHEAR, check_affine, check_shape
+from veloxseg.io.checks import SHEAR, check_affine, check_shape, shown
 from veloxseg.io.volume import Geometry
 
 __all__ = ["Frame", "Stack", "frames_of", "stack_frames"]
@@ -54,18 +54,23 @@ class Stack:
 
 def frames_of(dataset: Any, path: Path) -> list[Frame]:
     """The frames of one file."""
+    colours = str(dataset.get("PhotometricInterpretation") or "")
+    if int(dataset.get("SamplesPerPixel") or 1) != 1 or "PALETTE" in colours:
+        raise ImageError(
+            "RGB or palette colour voxels, expected one real number per voxel; convert to grey values"
+        )
     count = int(dataset.get("NumberOfFrames") or 1)
     if "PerFrameFunctionalGroupsSequence" not in dataset:
         if count > 1:
             raise ImageError(
-                f"{path.name}: {count} frames without a position for each; export it as enhanced multi-frame"
+                f"{shown(path.name)}: {count} frames without a position for each; export it as enhanced multi-frame"
             )
         return [frame(dataset, path, 0, [dataset])]
     shared = list(dataset.get("SharedFunctionalGroupsSequence") or [])
     groups = list(dataset.PerFrameFunctionalGroupsSequence)
     if len(groups) != count:
         raise ImageError(
-            f"{path.name}: {count} frames and positions for {len(groups)}; export the series again"
+            f"{shown(path.name)}: {count} frames and positions for {len(groups)}; export the series again"
         )
     return [frame(dataset, path, index, [group, *shared, dataset]) for index, group in enumerate(groups)]
 

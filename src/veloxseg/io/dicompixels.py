@@ -58,14 +58,13 @@ def open_dicom(path: Path, tags: Sequence[str] | None = None) -> Any:
 
 def read_pixels(frames: Sequence[Frame]) -> npt.NDArray[np.float32]:
     """(X, Y, Z) of frames in the order given; each file is opened once for a run of its frames."""
-    first = frames[0]
-    array = np.empty((first.columns, first.rows, len(frames)), np.float32, order="F")
-    opened: Path | None = None
-    pixels: npt.NDArray[Any] = np.empty(0)
+    opened = frames[0].path
+    pixels, rescaled = decode(frames[0])  # before memory is taken: the size in the header is true
+    array = np.empty((*pixels.shape[:0:-1], len(frames)), np.float32, order="F")
     for z, frame in enumerate(frames):
         if frame.path != opened:
-            pixels, rescaled = decode(frame)
             opened = frame.path
+            pixels, rescaled = decode(frame)
         array[:, :, z] = pixels[frame.index].T
         if not rescaled and (frame.slope, frame.intercept) != (1.0, 0.0):
             array[:, :, z] *= np.float32(frame.slope)
@@ -76,17 +75,11 @@ def read_pixels(frames: Sequence[Frame]) -> npt.NDArray[np.float32]:
 def decode(frame: Frame) -> tuple[npt.NDArray[Any], bool]:
     """(frame, row, column) of a whole file, and whether slope and intercept were applied already."""
     dataset = open_dicom(frame.path, PIXEL_TAGS)
-    if int(dataset.get("SamplesPerPixel", 1)) != 1 or "PALETTE" in str(
-        dataset.get("PhotometricInterpretation")
-    ):
-        raise ImageError(
-            "RGB or palette colour voxels, expected one real number per voxel; convert to grey values"
-        )
     if "PixelData" not in dataset:
         raise ImageError(f"{shown(frame.path.name)}: holds no pixels; export the series again")
     if (
         "TransferSyntaxUID" not in dataset.file_meta
-    ):  # old files without a preamble; pydicom saw how they are coded
+    ):  # an old file without preamble: pydicom saw how it is coded
         implicit, little = dataset.original_encoding
         dataset.file_meta.TransferSyntaxUID = BY_PYDICOM[0 if implicit else 1 if little else 2]
     if str(dataset.file_meta.TransferSyntaxUID) in BY_PYDICOM:

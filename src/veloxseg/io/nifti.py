@@ -22,24 +22,16 @@ from veloxseg.io.header import Header, StoredVoxels
 from veloxseg.io.volume import Geometry, Volume
 from veloxseg.io.voxels import ByteStream
 
-__all__ = ["read_nifti_header", "write_nifti"]
+__all__ = ["place", "read_nifti_header", "write_nifti"]
 
 NIFTI1, NIFTI2 = 348, 540  # header sizes, which are the first number of the file
 UNIT_MM = {0: 1.0, 1: 1000.0, 2: 1.0, 3: 0.001}  # unknown (taken as mm), metre, millimetre, micrometre
-REAL = {
-    2: "u1",
-    4: "i2",
-    8: "i4",
-    16: "f4",
-    64: "f8",
-    256: "i1",
-    512: "u2",
-    768: "u4",
-    1024: "i8",
-    1280: "u8",
-}
+INTEGERS = {2: "u1", 4: "i2", 8: "i4", 256: "i1", 512: "u2", 768: "u4", 1024: "i8", 1280: "u8"}
+REAL = INTEGERS | {16: "f4", 64: "f8"}
 COLOUR = {32: "complex", 1792: "complex", 2048: "complex", 128: "RGB", 2304: "RGBA"}
-COMPRESSION_LEVEL = 3  # 0.3 of the time of level 6 on label maps (twice the bytes), 0.4 on CT (the same bytes)
+COMPRESSION_LEVEL = (
+    3  # 0.3 of the time of level 6 on label maps (twice the bytes), 0.4 on CT (the same bytes)
+)
 
 
 def read_nifti_header(path: Path, max_voxels: int) -> Header:
@@ -58,9 +50,8 @@ def read_nifti_header(path: Path, max_voxels: int) -> Header:
     dtype = number_type(fields, swapped)
     affine, warnings = place(fields, shape)
     offset = float(fields["vox_offset"])
-    if not (np.isfinite(offset) and 0 <= offset < 1 << 40) or (
-        single and 0 < offset < int(fields["sizeof_hdr"])
-    ):
+    least = int(fields["sizeof_hdr"]) if single else 0
+    if not 0 <= offset < 1 << 40 or 0 < offset < least:  # NaN is refused too
         raise ImageError(
             f"the header puts the voxels at byte {offset:g}, inside itself or nowhere; restore the file"
         )

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from veloxseg.errors import ImageError
 from veloxseg.io.checks import check_affine, check_image_values, check_shape, pick_volume
 from veloxseg.io.itk import geometry_of_simpleitk
+from veloxseg.io.nifti import place
 from veloxseg.io.volume import Geometry, Volume
 
 __all__ = ["from_image"]
@@ -33,6 +34,8 @@ def from_nibabel(image: Any, volume: int | None) -> Volume:
     array = np.asanyarray(image.dataobj)
     affine = np.array(image.affine, np.float64)
     warnings = check_affine(affine)
+    if "sform_code" in image.header and np.allclose(image.header.get_best_affine(), affine, atol=1e-4):
+        affine, warnings = place(image.header, (x, y, z))  # both forms, and the units
     picked = array.reshape((x, y, z, -1), order="F")
     picked = picked[..., pick_volume(picked.shape[3], volume)]
     header = {}

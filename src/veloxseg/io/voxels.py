@@ -119,9 +119,8 @@ def read_voxels(header: Header, volume: int = 0) -> tuple[npt.NDArray[Any], list
     array = buffer.view(header.dtype)
     if stored.interleaved:
         array = np.ascontiguousarray(array.reshape(-1, header.volumes)[:, volume])
-    return array.reshape(header.shape, order="F"), [
-        f"{extra} bytes after the last voxel were ignored"
-    ] if extra else []
+    warnings = [f"{extra} bytes after the last voxel were ignored"] if extra else []
+    return array.reshape(header.shape, order="F"), warnings
 
 
 def check_claim(stored: StoredVoxels, claim: int, header: Header) -> None:
