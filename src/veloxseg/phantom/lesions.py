@@ -11,7 +11,7 @@ __all__ = ["Lesion", "draw_lesions", "place_lesions"]
 
 SHARE_WITHOUT = 0.15
 SMALLEST = 7.0  # radius, millimetres
-FEWEST_VOXELS = 2.0  # radius of the smallest lesion; on a coarse grid all lesions are drawn larger to keep it
+FEWEST_VOXELS = 2.2  # radius of the smallest lesion; on a coarse grid small ones are drawn larger to keep it
 # Lymph node stations in the body's frame, millimetres: neck, armpit, chest, along the aorta, groin.
 STATIONS = (
     (50.0, 5.0, -238.0), (-50.0, 5.0, -238.0), (128.0, -5.0, -325.0), (-128.0, -5.0, -325.0), (30.0, -8.0, -385.0),
@@ -57,8 +57,8 @@ def _draw_lesion(random: np.random.Generator, harmless: bool) -> Lesion:
     )
     radius = np.exp(random.uniform(np.log(SMALLEST), np.log(12.0 if harmless else 26.0)))
     stretch = random.uniform(0.8, 1.25, 3)
-    faint = random.random() < 0.2
-    suv = random.uniform(2.2, 3.2) if faint else 3.5 + random.gamma(2.0, 2.2)
+    faint = random.random() < 0.12
+    suv = random.uniform(2.4, 3.4) if faint else 4.0 + random.gamma(2.0, 2.2)
     return Lesion(
         site=site,
         place=float(random.random()),
@@ -85,7 +85,6 @@ def place_lesions(
 ) -> TissueMap:
     """Paints the lesions into both scans; the label is 1 in organs and 2 in lymph nodes."""
     spared = np.isin(tissue, SPARED)
-    coarse = max(1.0, FEWEST_VOXELS * space.spacing / SMALLEST)
     label = np.zeros(tissue.shape, np.uint8)
     for lesion in lesions:
         candidates = _candidates(lesion, space, tissue)
@@ -93,13 +92,13 @@ def place_lesions(
             continue  # the site is not in the field of view
         index = np.unravel_index(candidates[int(lesion.place * len(candidates))], tissue.shape)
         centre = (float(space.x[index]), float(space.y[index]), float(space.z[index]))
-        box, field = _surface(lesion, space, centre, coarse)
+        box, field = _surface(lesion, space, centre)
         inside = (field < 1) & ~spared[box]
         background = float(activity[index])
         if lesion.hounsfield is not None:
             hounsfield[box][inside] = lesion.hounsfield
         if lesion.suv:
-            suv = max(lesion.suv, 1.6 * background)
+            suv = max(lesion.suv, 1.8 * background)
             activity[box][inside] = suv
             activity[box][inside & (field < lesion.necrosis**2)] = 0.35 * suv
             label[box][inside] = 2 if lesion.site == "node" else 1
@@ -120,11 +119,11 @@ def _candidates(lesion: Lesion, space: Space, tissue: TissueMap) -> np.ndarray[t
 
 
 def _surface(
-    lesion: Lesion, space: Space, centre: tuple[float, float, float], scale: float
+    lesion: Lesion, space: Space, centre: tuple[float, float, float]
 ) -> tuple[tuple[slice, ...], Field]:
     """An ellipsoid whose surface is roughened by a few plane waves."""
     wide = 1 + 2.5 * lesion.roughness
-    x, y, z = (radius * scale for radius in lesion.radii)
+    x, y, z = (float(np.hypot(radius, FEWEST_VOXELS * space.spacing)) for radius in lesion.radii)
     box, field = space.ellipsoid(centre, (x * wide, y * wide, z * wide))
     field = field * np.float32(wide * wide)
     parts = [

@@ -1,17 +1,18 @@
-"""Draws a few synthetic patients: `python -m veloxseg.phantom.picture docs/images/phantom.png`."""
+"""Draws synthetic patients for the documentation: `python -m veloxseg.phantom.picture docs/images`."""
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from veloxseg.phantom import petct
+from veloxseg.phantom import brain, petct
 from veloxseg.phantom.scans import Scans
 
-__all__ = ["picture"]
+__all__ = ["brain_picture", "petct_picture"]
 
 
-def picture(patients: list[Scans], path: str) -> None:
+def petct_picture(patients: list[Scans], path: Path) -> None:
     """Per patient: the coronal CT slice with most lesion, and PET seen from the front with all lesions outlined."""
     import matplotlib
 
@@ -61,5 +62,31 @@ def _outline(axis: Any, plane: Any, affine: Any) -> None:
     axis.contour(x, z, plane.T.astype(float), [0.5], colors="red", linewidths=0.7)
 
 
+def brain_picture(patient: Scans, path: Path) -> None:
+    """The axial slice with most tumour in the four sequences, and its labels."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    label = patient.label.array
+    height = int(np.argmax((label > 0).sum(axis=(0, 1))))
+    figure, axes = pyplot.subplots(1, 5, figsize=(9.2, 2.4), facecolor="black", layout="constrained")
+    for axis, (name, volume) in zip(axes, patient.images.items(), strict=False):
+        axis.imshow(volume.array[::-1, :, height].T, cmap="gray", origin="lower")
+        axis.set_title(name, color="white", fontsize=9)
+    axes[4].imshow(patient.images["flair"].array[::-1, :, height].T, cmap="gray", origin="lower")
+    shown = np.ma.masked_equal(label[::-1, :, height].T, 0)
+    axes[4].imshow(shown, cmap="brg", vmin=1, vmax=4, alpha=0.7, origin="lower")
+    axes[4].set_title("labels 1, 2, 4", color="white", fontsize=9)
+    for axis in axes:
+        axis.axis("off")
+    figure.savefig(path, dpi=80, facecolor="black")
+    pyplot.close(figure)
+
+
 if __name__ == "__main__":
-    picture([petct.render(petct.draw(0, index), (160, 108, 320)) for index in (2, 3, 4, 8)], sys.argv[1])
+    folder = Path(sys.argv[1])
+    patients = [petct.render(petct.draw(0, index), (160, 108, 320)) for index in (2, 3, 4, 8)]
+    petct_picture(patients, folder / "phantom.png")
+    brain_picture(brain.render(brain.draw(0, 3), (168, 204, 160)), folder / "phantom-brain.png")
