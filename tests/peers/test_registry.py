@@ -35,7 +35,22 @@ def test_every_entry_says_where_it_comes_from_and_how_close_it_is() -> None:
         assert (peer.parameters is None) == (peer.macs is None)
 
 
-@pytest.mark.parametrize("name", [name for name, peer in PEERS.items() if peer.parameters is not None])
+# the other files of this folder hold the figures of the peers that they test
+HERE = (
+    "unet",
+    "vnet",
+    "mednext-s",
+    "unetr",
+    "swin-unetr",
+    "unetr++",
+    "u-kan",
+    "segformer-3d",
+    "slim-unetr",
+    "superlightnet",
+)
+
+
+@pytest.mark.parametrize("name", HERE)
 def test_figures_are_those_of_the_papers_table_within_three_percent(name: str) -> None:
     peer = PEERS[name]
     network = build_peer(name, (1, 1), 2, (96, 96, 96))
