@@ -5,15 +5,17 @@ that holds weights only is turned into a graph once, by torch, and the graph is 
 """
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from veloxseg.errors import ConfigError
+from veloxseg.errors import ConfigError, MissingDependencyError, ModelError
+from veloxseg.infer.graphcache import ENDINGS, cache_folder, find_graph
 from veloxseg.modelfolder import ModelFolder
 
-__all__ = ["RUNTIMES", "Ensemble", "Mirrored", "Runtime", "open_runtime"]
+__all__ = ["RUNTIMES", "Ensemble", "Mirrored", "Runtime", "choose_runtime", "open_runtime"]
 
 Floats = npt.NDArray[np.float32]
 
@@ -63,16 +65,50 @@ class Mirrored:
         return total
 
 
-RUNTIMES = ("auto", "torch", "onnx", "openvino")
+RUNTIMES = ("auto", "openvino", "onnx", "torch")
+PACKAGES = {"openvino": "openvino", "onnx": "onnxruntime", "torch": "torch"}
 
 
 def open_runtime(
     folder: ModelFolder, runtime: str = "auto", *, threads: int | None = None, device: str = "cpu"
 ) -> Runtime:
-    """The runtime of that name for a model; `auto` takes the fastest that is installed and says which."""
+    """The runtime of that name for a model; `auto` takes the fastest that is installed and that the folder fits."""
     if runtime not in RUNTIMES:
         raise ConfigError(f"runtime {runtime!r} is unknown; choose from {', '.join(RUNTIMES)}")
-    from veloxseg.infer.torch_runtime import TorchRuntime
-    from veloxseg.networks import load_network
+    if threads is not None and threads < 1:
+        raise ConfigError(f"threads is {threads}; it must be at least 1")
+    if runtime == "auto":
+        runtime = choose_runtime(folder, device)
+    elif find_spec(PACKAGES[runtime]) is None:
+        raise MissingDependencyError(
+            f"runtime {runtime} needs {PACKAGES[runtime]}; pip install {PACKAGES[runtime]}"
+        )
+    if device != "cpu" and runtime != "torch":
+        raise ConfigError(f"runtime {runtime} computes on the cpu, not on {device}; use --runtime torch")
+    if runtime == "torch":
+        from veloxseg.infer.torch_runtime import TorchRuntime
+        from veloxseg.networks import load_network
 
-    return TorchRuntime(load_network(folder), threads=threads, device=device)
+        return TorchRuntime(load_network(folder), threads=threads, device=device)
+    graph = find_graph(folder, runtime)
+    if runtime == "onnx":
+        from veloxseg.infer.onnx_runtime import OnnxRuntime
+
+        return OnnxRuntime(graph, threads=threads)
+    from veloxseg.infer.openvino_runtime import OpenVINORuntime
+
+    return OpenVINORuntime(graph, threads=threads, cache=cache_folder() / "compiled")
+
+
+def choose_runtime(folder: ModelFolder, device: str = "cpu") -> str:
+    """The fastest runtime that is installed and can read what the folder holds."""
+    installed = [name for name in RUNTIMES[1:] if find_spec(PACKAGES[name]) is not None]
+    if device != "cpu":
+        return "torch"
+    for name in installed:
+        if folder.weights.is_file() or (name in ENDINGS and (folder.path / ENDINGS[name]).is_file()):
+            return name
+    raise ModelError(
+        f"{folder.path} holds no weights, and no graph that an installed runtime ({', '.join(installed)}) reads; "
+        "pip install openvino or onnxruntime"
+    )

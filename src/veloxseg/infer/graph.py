@@ -1,0 +1,357 @@
+"""The inference form of VeloxSeg: the same function, written so that OpenVINO and onnxruntime get a clean graph.
+
+What differs from the network in `model/`, each exact up to rounding:
+- constants are made once: position bias, up-sampling matrices, layer norms and 1/√C multiplied into the weights;
+- tokens are plain (N, C) matrices, one per modality, so that every projection has a constant weight;
+- biases in front of an instance norm do nothing and are dropped;
+- the mean of an instance norm is taken in two steps: one float32 sum over 24³ voxels loses three digits on nearly
+  empty windows (OpenVINO and onnxruntime sum in one accumulator);
+- groups of 4 channels are merged to 8 with zero blocks, which fills the vector registers of AVX2;
+- with two classes the head gives the difference of their logits: same labels, same probabilities, half the work.
+
+Legend: N token of the volume, W window, M modality, H head, L token of a window, C channel, XYZ space.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from veloxseg.model.config import STAGES, STRIDES, NetworkConfig, PairedWindow, Size
+from veloxseg.model.decoder import UpSampling
+from veloxseg.model.jlc import JLC
+from veloxseg.model.layers import ModalityLinear, NormLinear
+from veloxseg.model.network import VeloxSeg
+from veloxseg.model.pwa import PairedWindowAttention
+from veloxseg.model.transformer import TransformerBlock
+from veloxseg.model.windows import upsampling_matrix, window_count
+
+__all__ = ["InferenceForm", "inference_form"]
+
+GROUP = 8  # channels: one AVX2 register of float32
+
+
+def inference_form(network: nn.Module, *, difference: bool) -> nn.Module:
+    """The network as it should be exported. `difference`: two classes give one output, the second minus the first.
+
+    Peers, and the ablations without a transformer stream or with another head, are exported as they are.
+    """
+    if (
+        isinstance(network, VeloxSeg)
+        and network.config.attention != "none"
+        and network.config.head == "pixel_shuffle"
+    ):
+        return InferenceForm(network, difference=difference).eval()
+    return Difference(network).eval() if difference else network
+
+
+class Difference(nn.Module):
+    """Any network of two classes, with the difference of its logits as output."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, image: Tensor) -> Tensor:
+        logits = self.network(image)
+        return logits[:, 1:] - logits[:, :1]
+
+
+class Linear(nn.Module):
+    """W x + b of one modality, with what a layer norm in front of it adds multiplied in."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def __init__(self, source: ModalityLinear, modality: int) -> None:
+        super().__init__()
+        own = min(modality, len(source.weight) - 1)  # the ablations share one set of weights
+        weight = source.weight[own].detach().clone()
+        bias = None if source.bias is None else source.bias[own].detach().clone()
+        if isinstance(source, NormLinear):
+            shift = weight @ source.norm_bias[modality].detach()
+            bias = shift if bias is None else bias + shift
+            weight = weight * source.norm_weight[modality].detach()
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", bias)
+
+    def forward(self, x_NC: Tensor) -> Tensor:
+        return F.linear(x_NC, self.weight, self.bias)
+
+
+def linears(source: ModalityLinear) -> nn.ModuleList:
+    """One per modality."""
+    return nn.ModuleList(Linear(source, m) for m in range(source.modalities))
+
+
+def layer_norm(x_NC: Tensor) -> Tensor:
+    return F.layer_norm(x_NC, x_NC.shape[-1:], eps=1e-6)
+
+
+class InstanceNorm(nn.Module):
+    """(x - mean) / sqrt(variance + 1e-5) over space, both means in two steps."""
+
+    def __init__(self, size: Size) -> None:
+        super().__init__()
+        self.first = [max(d for d in range(1, 7) if side % d == 0) for side in size]
+        self.second = [side // d for side, d in zip(size, self.first, strict=True)]
+
+    def forward(self, x_1CXYZ: Tensor) -> Tensor:
+        centred = x_1CXYZ - self.mean(x_1CXYZ)
+        return centred * torch.rsqrt(self.mean(centred * centred) + 1e-5)
+
+    def mean(self, x_1CXYZ: Tensor) -> Tensor:
+        blocks = F.avg_pool3d(x_1CXYZ, self.first)
+        return blocks if max(self.second) == 1 else F.avg_pool3d(blocks, self.second)
+
+
+class Convolution(nn.Module):
+    """A convolution with constant weights; `bias=False` drops a bias that an instance norm would take away."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def __init__(self, source: nn.Conv3d, *, bias: bool = True) -> None:
+        super().__init__()
+        self.groups = source.groups
+        weight = source.weight.detach()
+        if self.groups > 1 and weight.shape[1] < GROUP and self.groups % (GROUP // weight.shape[1]) == 0:
+            weight, self.groups = merge_groups(weight, self.groups, GROUP // weight.shape[1])
+        self.stride, self.padding = source.stride, source.padding
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", source.bias.detach() if bias and source.bias is not None else None)
+
+    def forward(self, x_1CXYZ: Tensor) -> Tensor:
+        return F.conv3d(x_1CXYZ, self.weight, self.bias, self.stride, self.padding, 1, self.groups)  # type: ignore[arg-type]
+
+
+def merge_groups(weight: Tensor, groups: int, factor: int) -> tuple[Tensor, int]:
+    """The same convolution with `factor` groups in one, zeros between what does not belong together."""
+    outputs, inputs = weight.shape[:2]
+    merged = weight.new_zeros(outputs, inputs * factor, *weight.shape[2:])
+    for output in range(outputs):
+        place = output * groups // outputs % factor * inputs
+        merged[output, place : place + inputs] = weight[output]
+    return merged, groups // factor
+
+
+class ConvolutionBlock(nn.Module):
+    """JLC."""
+
+    def __init__(self, source: JLC, size: Size) -> None:
+        super().__init__()
+        self.norm = InstanceNorm(size)
+        self.several = len(source.convs) > 1
+        self.branches = nn.ModuleList(
+            Convolution(conv, bias=not self.several)  # type: ignore[arg-type]
+            for conv in source.convs
+        )
+        self.expand = Convolution(source.expand)
+        self.reduce = Convolution(source.reduce)
+
+    def forward(self, x_1CXYZ: Tensor) -> Tensor:
+        y = x_1CXYZ
+        for convolution in self.branches:
+            branch = convolution(x_1CXYZ)
+            y = y + (F.gelu(self.norm(branch)) if self.several else branch)
+        hidden = F.gelu(self.expand(self.norm(y)))
+        out: Tensor = y + self.reduce(hidden)
+        return out
+
+
+class Attention(nn.Module):
+    """PWA over the (N, C) tokens of every modality."""
+
+    bias_1HLL: Tensor
+
+    def __init__(self, source: PairedWindowAttention) -> None:
+        super().__init__()
+        self.pairs, self.feature, self.heads, self.sizes = (
+            source.pairs,
+            source.feature,
+            source.heads,
+            source.sizes,
+        )
+        self.project = linears(source.qkv)
+        scale = torch.ones(sum(self.sizes))
+        scale[: self.sizes[0]] = (self.sizes[0] // self.heads) ** -0.5  # of Q, in every pair
+        scale = scale.repeat(len(self.pairs))
+        for linear in self.project:
+            linear.weight *= scale[:, None].to(linear.weight)  # type: ignore[operator, union-attr]
+            linear.bias *= scale.to(linear.bias)  # type: ignore[operator, arg-type]
+        self.mixers = linears(source.mixer)
+        self.register_buffer("bias_1HLL", source.bias.build().detach().contiguous())
+        for i, pair in enumerate(self.pairs):
+            matrix = upsampling_matrix(pair).mT.contiguous().to(self.bias_1HLL)
+            self.register_buffer(f"upsampling_{i}", matrix if max(pair.small) > 1 else None)
+
+    def forward(self, tokens: list[Tensor]) -> list[Tensor]:
+        projected = [
+            linear(layer_norm(x)).unflatten(0, self.feature)
+            for linear, x in zip(self.project, tokens, strict=True)
+        ]
+        blocks = torch.stack(projected).chunk(len(self.pairs), -1)  # M X Y Z C each
+        windows = torch.cat([gather(block, pair) for block, pair in zip(blocks, self.pairs, strict=True)])
+        q, k, v = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # W (M L) (H C) → W H (M L) C
+            for part in windows.split(self.sizes, -1)
+        )
+        attended = (q @ k.transpose(-1, -2) + self.bias_1HLL).softmax(-1) @ v
+        #   W H (M L) C → W M L (H C)
+        attended_WMLC = attended.transpose(1, 2).unflatten(1, (len(tokens), -1)).flatten(3)
+        counts = [math.prod(window_count(pair, self.feature)) for pair in self.pairs]
+        scales = [
+            scatter(part, pair, self.feature, getattr(self, f"upsampling_{i}"))
+            for i, (part, pair) in enumerate(zip(attended_WMLC.split(counts), self.pairs, strict=True))
+        ]
+        joined_MNC = torch.cat(scales, -1)
+        return [mixer(joined_MNC[m]) for m, mixer in enumerate(self.mixers)]
+
+
+def gather(x_MXYZC: Tensor, pair: PairedWindow) -> Tensor:
+    """One scale as (W, M·L, C): the whole volume is pooled, then cut."""
+    if max(pair.small) > 1:
+        x_MXYZC = F.max_pool3d(x_MXYZC.movedim(-1, 1), pair.small).movedim(1, -1)
+    modalities, channels = x_MXYZC.shape[0], x_MXYZC.shape[-1]
+    lx, ly, lz = pair.tokens
+    nx, ny, nz = (side // count for side, count in zip(x_MXYZC.shape[1:4], pair.tokens, strict=True))
+    cut = x_MXYZC.reshape(modalities, nx, lx, ny, ly, nz, lz, channels)
+    #   M nx lx ny ly nz lz C  →  nx ny nz M lx ly lz C
+    return cut.permute(1, 3, 5, 0, 2, 4, 6, 7).reshape(nx * ny * nz, modalities * lx * ly * lz, channels)
+
+
+def scatter(x_WMLC: Tensor, pair: PairedWindow, feature: Size, upsampling_LS: Tensor | None) -> Tensor:
+    """The way back of one scale: (W, M, L, C) → (M, N, C)."""
+    modalities, channels = x_WMLC.shape[1], x_WMLC.shape[-1]
+    nx, ny, nz = window_count(pair, feature)
+    if upsampling_LS is None:
+        #   nx ny nz M bx by bz C  →  M nx bx ny by nz bz C
+        ordered = x_WMLC.reshape(nx, ny, nz, modalities, *pair.big, channels).permute(3, 0, 4, 1, 5, 2, 6, 7)
+    else:
+        big_WMCS = x_WMLC.transpose(-1, -2) @ upsampling_LS
+        #   nx ny nz M C bx by bz  →  M nx bx ny by nz bz C
+        ordered = big_WMCS.reshape(nx, ny, nz, modalities, channels, *pair.big).permute(
+            3, 0, 5, 1, 6, 2, 7, 4
+        )
+    return ordered.reshape(modalities, -1, channels)
+
+
+class TokenBlock(nn.Module):
+    """A transformer block; its input is added twice, as in the paper's code."""
+
+    def __init__(self, source: TransformerBlock) -> None:
+        super().__init__()
+        self.attention = Attention(source.attention)
+        self.expand, self.reduce = linears(source.expand), linears(source.reduce)
+
+    def forward(self, tokens: list[Tensor]) -> list[Tensor]:
+        result = []
+        for x, mixed, expand, reduce in zip(
+            tokens, self.attention(tokens), self.expand, self.reduce, strict=True
+        ):
+            y = 2 * x + mixed
+            hidden = F.gelu(expand(layer_norm(y)))
+            # the bias goes to y: OpenVINO 2026.4 crashes on few tokens when it fuses two products with bias
+            result.append(y + reduce.bias + F.linear(hidden, reduce.weight))
+        return result
+
+
+class EncoderLevel(nn.Module):
+    """One stage of both streams."""
+
+    join: Tensor
+
+    def __init__(self, network: VeloxSeg, stage: int) -> None:
+        super().__init__()
+        source = network.encoder.stages[stage]
+        self.feature = network.config.feature(stage)
+        self.down = Convolution(source.down[0], bias=False)
+        self.tokens = nn.ModuleList(TokenBlock(block) for block in source.transformer.blocks)
+        self.norm = InstanceNorm(self.feature)
+        self.register_buffer("join", source.join[0].weight.detach().flatten(1))
+        self.blocks = nn.Sequential(*(ConvolutionBlock(block, self.feature) for block in source.blocks))
+        merge = source.transformer.merge
+        self.merges = linears(merge.reduce) if merge is not None else None
+
+    def forward(self, fused: Tensor, tokens: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        for block in self.tokens:
+            tokens = block(tokens)
+        together = torch.cat(tokens, -1) if len(tokens) > 1 else tokens[0]
+        joined = F.linear(together, self.join).T.reshape(1, -1, *self.feature)
+        encoded: Tensor = self.blocks(self.norm(self.down(fused)) + self.norm(joined))
+        return encoded, tokens
+
+    def merge(self, tokens: list[Tensor]) -> list[Tensor]:
+        """The 8 voxels of each cell side by side, for the next stage."""
+        x, y, z = self.feature
+        if self.merges is None:
+            return []
+        result = []
+        for linear, one in zip(self.merges, tokens, strict=True):
+            cells = one.reshape(x // 2, 2, y // 2, 2, z // 2, 2, -1)
+            #   X i Y j Z l C  →  (X Y Z) (i j l C)
+            merged = cells.permute(0, 2, 4, 1, 3, 5, 6).reshape(-1, 8 * one.shape[-1])
+            result.append(linear(layer_norm(merged)))
+        return result
+
+
+class DecoderLevel(nn.Module):
+    weight: Tensor
+
+    def __init__(self, up: UpSampling, blocks: nn.Sequential, size: Size) -> None:
+        super().__init__()
+        self.register_buffer("weight", up[0].weight.detach())
+        self.norm = InstanceNorm(size)
+        self.blocks = nn.Sequential(*(ConvolutionBlock(block, size) for block in blocks))  # type: ignore[arg-type]
+
+    def forward(self, deeper: Tensor, encoded: Tensor) -> Tensor:
+        up = F.conv_transpose3d(deeper, self.weight, None, 2)
+        decoded: Tensor = self.blocks(encoded + self.norm(up))
+        return decoded
+
+
+class InferenceForm(nn.Module):
+    """(1, C, *patch) → (1, classes, *patch), or (1, 1, *patch) with `difference`."""
+
+    head_weight: Tensor
+    head_bias: Tensor
+
+    def __init__(self, network: VeloxSeg, *, difference: bool) -> None:
+        super().__init__()
+        self.config: NetworkConfig = network.config
+        embedding = network.encoder.embedding
+        assert embedding is not None
+        self.embeddings = nn.ModuleList(Convolution(conv) for conv in embedding.convs)  # type: ignore[arg-type]
+        self.encoder = nn.ModuleList(EncoderLevel(network, stage) for stage in range(STAGES))
+        self.decoder = nn.ModuleList(
+            DecoderLevel(up, blocks, self.config.feature(k))  # type: ignore[arg-type]
+            for k, (up, blocks) in enumerate(zip(network.decoder.ups, network.decoder.blocks, strict=True))
+        )
+        head = network.head[0]  # type: ignore[index]
+        weight, bias = head.weight.detach(), head.bias.detach()
+        if difference:
+            half = len(weight) // 2
+            weight, bias = weight[half:] - weight[:half], bias[half:] - bias[:half]
+        self.register_buffer("head_weight", weight)
+        self.register_buffer("head_bias", bias)
+
+    def forward(self, image: Tensor) -> Tensor:
+        parts = image.split(self.config.in_channels, 1)
+        tokens = [
+            conv(part)[0].flatten(1).T  # C X Y Z → N C
+            for conv, part in zip(self.embeddings, parts, strict=True)
+        ]
+        encoded, fused = [], image
+        for level in self.encoder:
+            fused, tokens = level(fused, tokens)
+            encoded.append(fused)
+            tokens = level.merge(tokens)  # type: ignore[operator]
+        decoded = encoded[-1]
+        for k in reversed(range(STAGES - 1)):
+            decoded = self.decoder[k](decoded, encoded[k])
+        voxels = F.conv3d(decoded, self.head_weight, self.head_bias, padding=1)
+        r = STRIDES[0]
+        split = voxels.reshape(1, -1, r, r, r, *self.config.feature(0))
+        #   1 K i j l X Y Z  →  1 K X i Y j Z l
+        return split.permute(0, 1, 5, 2, 6, 3, 7, 4).reshape(1, -1, *self.config.patch)
