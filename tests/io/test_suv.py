@@ -9,7 +9,7 @@ from scan_samples import slice_dataset, write_series
 
 import veloxseg.io as vio
 from veloxseg.errors import ImageError
-from veloxseg.io.dicom import quiet
+from veloxseg.io.dicomfile import quiet
 from veloxseg.io.suv import suv_factor
 
 HALF_LIFE = 6586.2  # fluorine-18, seconds

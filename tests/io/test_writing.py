@@ -1,6 +1,7 @@
 """Writing: whole or not at all, of the type of the source, on its grid."""
 
 import os
+import resource
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -89,6 +90,27 @@ def test_nothing_is_left_where_it_cannot_be_written(tmp_path: Path, suffix: str)
         vio.write(broken, old)
     assert old.read_bytes() == b"before"
     assert os.listdir(tmp_path) == [old.name]
+
+
+@pytest.mark.parametrize("suffix", [".nii", ".nii.gz", ".nrrd", ".mha"])
+def test_full_disk_leaves_the_old_file(
+    tmp_path: Path, suffix: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """No file may grow beyond two kilobytes here, as on a full disk."""
+    noise = np.random.default_rng(0).random((20, 20, 20)).astype(np.float32)
+    scan = vio.Volume(array=noise, geometry=vio.Geometry(shape=noise.shape, affine=oblique_affine()))
+    path = tmp_path / f"scan{suffix}"
+    path.write_bytes(b"before")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
+    try:
+        with pytest.raises(OutputError, match="cannot write"):
+            vio.write(scan, path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == b"before"
+    assert os.listdir(tmp_path) == [path.name]
+    assert capfd.readouterr() == ("", "")
 
 
 def test_shape_must_fit_the_grid(tmp_path: Path) -> None:

@@ -5,34 +5,28 @@ CT in Hounsfield units, MR as stored, PET in SUV by body weight. A folder may ho
 nothing of the patient leaves the file.
 """
 
-import contextlib
 import itertools
-import logging
-import threading
-import warnings as python_warnings
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from veloxseg.errors import ImageError, VeloxSegError
+from veloxseg.errors import ImageError
 from veloxseg.io.checks import check_image_values, pick_volume, shown
+from veloxseg.io.dicomfile import is_dicom, open_dicom, parsing
 from veloxseg.io.dicomframes import Stack, frames_of, stack_frames
-from veloxseg.io.dicompixels import open_dicom, read_pixels
+from veloxseg.io.dicompixels import read_pixels
 from veloxseg.io.header import Header
 from veloxseg.io.suv import PET_TAGS, suv_factor
 from veloxseg.io.volume import Volume
 
-__all__ = ["Series", "find_series", "is_dicom", "parsing", "quiet", "read_dicom", "read_dicom_header"]
+__all__ = ["Series", "find_series", "pick_series", "read_dicom", "read_dicom_header", "stack_of"]
 
-ONE_THREAD = threading.RLock()
 MOST_FILES = 20_000  # a folder with more is an archive, or the root of a disk
-NOT_IMAGES = frozenset(
-    ["SEG", "RTSTRUCT", "RTDOSE", "RTPLAN", "RTRECORD", "SR", "PR", "KO", "REG", "FID", "RWV", "DOC", "ECG"]
-)
+NOT_IMAGES = {"SEG", "RTSTRUCT", "RTDOSE", "RTPLAN", "RTRECORD", "SR", "PR", "KO", "REG", "FID", "RWV", "DOC"}
 TAGS = (
     "SOPClassUID",
     "SOPInstanceUID",
@@ -73,43 +67,6 @@ class Series:
 
     def __str__(self) -> str:
         return f"{shown(self.modality, 16)} number {shown(self.number, 16) or '?'} ({len(self.files)} files)"
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Silences pydicom's warnings, which quote values of tags.
-
-    Warning filters, and the capture of stderr in `dicompixels.py`, belong to the whole process: one thread at a
-    time may change them.
-    """
-    logger = logging.getLogger("pydicom")
-    with ONE_THREAD, python_warnings.catch_warnings():
-        python_warnings.simplefilter("ignore")
-        before, logger.disabled = logger.disabled, True
-        try:
-            yield
-        finally:
-            logger.disabled = before
-
-
-@contextlib.contextmanager
-def parsing(name: str = "") -> Iterator[None]:
-    """Makes one error of the many kinds that pydicom raises on damaged files, and keeps it quiet."""
-    where = f"{shown(name)} is " if name else ""
-    try:
-        with quiet():
-            yield
-    except (VeloxSegError, OSError, MemoryError):
-        raise
-    except Exception as error:  # its text may quote the file, so only its kind is shown
-        raise ImageError(f"{where}damaged DICOM ({type(error).__name__}); export it again") from error
-
-
-def is_dicom(path: Path) -> bool:
-    """Whether a file starts as DICOM does: with the preamble, or straight with a group 2 or 8 element."""
-    with open(path, "rb") as file:
-        start = file.read(132)
-    return start[128:] == b"DICM" or start[:3] in (b"\x08\0\x05", b"\x08\0\x00", b"\x08\0\x08", b"\x02\0\0")
 
 
 def files_in(paths: Iterable[Path]) -> list[Path]:

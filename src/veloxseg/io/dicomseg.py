@@ -22,9 +22,9 @@ from veloxseg.io.checks import (
     label_array,
     shown,
 )
-from veloxseg.io.dicom import parsing, pick_series, quiet, stack_of
+from veloxseg.io.dicom import pick_series, stack_of
+from veloxseg.io.dicomfile import open_dicom, parsing, quiet
 from veloxseg.io.dicomframes import LPS_TO_RAS
-from veloxseg.io.dicompixels import open_dicom
 from veloxseg.io.volume import Geometry, Volume
 
 __all__ = ["read_dicom_seg", "write_segmentation"]

@@ -1,5 +1,11 @@
 """SimpleITK: its image objects, and writing NRRD and MetaImage. Its space is LPS+, ours RAS+."""
 
+import contextlib
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +17,16 @@ from veloxseg.files import atomic_path
 from veloxseg.io.checks import shown
 from veloxseg.io.volume import Geometry, Volume
 
-__all__ = ["geometry_of_simpleitk", "quiet_simpleitk", "to_simpleitk", "write_itk"]
+__all__ = [
+    "ONE_THREAD",
+    "captured_stderr",
+    "geometry_of_simpleitk",
+    "quiet_simpleitk",
+    "to_simpleitk",
+    "write_itk",
+]
 
+ONE_THREAD = threading.RLock()  # for what belongs to the whole process: stderr, and the filters of warnings
 LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
 
 
@@ -22,6 +36,27 @@ def quiet_simpleitk() -> Any:
 
     SimpleITK.ProcessObject.SetGlobalWarningDisplay(False)
     return SimpleITK
+
+
+@contextlib.contextmanager
+def captured_stderr() -> Iterator[list[str]]:
+    """What the C libraries inside print, as lines.
+
+    libjpeg prints "Corrupt JPEG data" on the terminal and goes on with invented pixels; this is the only way
+    to know. The terminal belongs to the whole process, so one thread at a time may do this.
+    """
+    said: list[str] = []
+    with ONE_THREAD, tempfile.TemporaryFile() as file:
+        sys.stderr.flush()
+        kept = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield said
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            file.seek(0)
+            said += file.read(10_000).decode("utf-8", "replace").splitlines()
 
 
 def geometry_of_simpleitk(image: Any) -> Geometry:
@@ -54,7 +89,8 @@ def write_itk(volume: Volume, path: Path) -> None:
         writer.SetFileName(str(temporary))
         image = to_simpleitk(volume.array, volume.geometry)
         try:
-            writer.Execute(image)
+            with captured_stderr():
+                writer.Execute(image)
         except RuntimeError as error:
             raise OutputError(
                 f"cannot write {shown(path)}: SimpleITK failed, the disk may be full"

@@ -73,8 +73,7 @@ def read_label(path: str | Path, *, reference: Volume | None = None, rois: tuple
 
 def read_dicom_label(path: Path, reference: Volume | None, rois: tuple[str, ...]) -> Volume:
     """A DICOM SEG or RTSTRUCT: the file, or the only one in a folder."""
-    from veloxseg.io.dicom import is_dicom, parsing
-    from veloxseg.io.dicompixels import open_dicom
+    from veloxseg.io.dicomfile import is_dicom, open_dicom, parsing
     from veloxseg.io.dicomseg import read_dicom_seg
     from veloxseg.io.rtstruct import read_rtstruct
 
