@@ -10,6 +10,15 @@ __all__ = ["plot_dice", "plot_growth", "plot_throughput"]
 
 Row = dict[str, Any]
 OURS, PEER, LINK = "#c8102e", "#33628f", "#9aa5b1"
+# where a name may stand beside its point: offset in points, alignment
+PLACES = (
+    ((6, 5), "left"),
+    ((6, -6), "left"),
+    ((-6, 5), "right"),
+    ((-6, -6), "right"),
+    ((0, 10), "center"),
+    ((0, -11), "center"),
+)
 MARKERS = {"torch": "o", "onnx": "s", "openvino": "^"}
 RUNTIME_NAMES = {"torch": "eager PyTorch", "onnx": "onnxruntime", "openvino": "OpenVINO"}
 
@@ -17,6 +26,7 @@ RUNTIME_NAMES = {"torch": "eager PyTorch", "onnx": "onnxruntime", "openvino": "O
 def plot_throughput(rows: Sequence[Row], path: Path) -> None:
     """Patches/s on one thread against parameters; runtimes of one model stand above each other."""
     figure, axes = _figure("Throughput against size, 96³ patches, one thread, batch 1")
+    labels: list[tuple[Row, float, float]] = []
     for model in dict.fromkeys(row["model"] for row in rows):
         mine = sorted((r for r in rows if r["model"] == model), key=lambda r: r["patches_per_second"])
         size = mine[0]["parameters"] / 1e6
@@ -29,7 +39,7 @@ def plot_throughput(rows: Sequence[Row], path: Path) -> None:
             axes.scatter(
                 size, row["patches_per_second"], marker=MARKERS[row["runtime"]], color=_colour(row), zorder=3
             )
-        axes.annotate(mine[-1]["title"], (size, mine[-1]["patches_per_second"]), **_label(mine[-1]))
+        labels.append((mine[-1], size, mine[-1]["patches_per_second"]))
     axes.set(
         xscale="log",
         yscale="log",
@@ -37,12 +47,14 @@ def plot_throughput(rows: Sequence[Row], path: Path) -> None:
         ylabel="patches / s (bars: interquartile range)",
     )
     _runtime_legend(axes, {row["runtime"] for row in rows})
+    _write_labels(figure, axes, labels)
     _save(figure, path)
 
 
 def plot_dice(rows: Sequence[Row], path: Path) -> None:
     """The paper's Dice on AutoPET-II against the throughput measured here: each model in its fastest runtime."""
     figure, axes = _figure("Published Dice (AutoPET-II) against throughput measured here, one thread")
+    labels: list[tuple[Row, float, float]] = []
     for model in dict.fromkeys(row["model"] for row in rows):
         best = max((r for r in rows if r["model"] == model), key=lambda r: r["patches_per_second"])
         dice = best["published"]["dice"]
@@ -50,9 +62,10 @@ def plot_dice(rows: Sequence[Row], path: Path) -> None:
             axes.scatter(
                 best["patches_per_second"], dice, marker=MARKERS[best["runtime"]], color=_colour(best)
             )
-            axes.annotate(best["title"], (best["patches_per_second"], dice), **_label(best))
+            labels.append((best, best["patches_per_second"], dice))
     axes.set(xscale="log", xlabel="patches / s, fastest runtime", ylabel="Dice / %, from the paper")
     _runtime_legend(axes, {row["runtime"] for row in rows})
+    _write_labels(figure, axes, labels)
     _save(figure, path)
 
 
@@ -94,8 +107,28 @@ def _colour(row: Row) -> str:
     return OURS if row["title"].startswith("VeloxSeg") else PEER
 
 
-def _label(row: Row) -> dict[str, Any]:
-    return {"xytext": (6, 4), "textcoords": "offset points", "fontsize": 8, "color": _colour(row)}
+def _write_labels(figure: Any, axes: Any, labels: Sequence[tuple[Row, float, float]]) -> None:
+    """A name beside each point, on the first side where it covers neither another name nor a point."""
+    from matplotlib.collections import PathCollection
+    from matplotlib.transforms import Bbox
+
+    for axis in (axes.xaxis, axes.yaxis):
+        if axis.get_scale() == "log":
+            axis.set_major_formatter("{x:g}")
+    axes.margins(0.12, 0.08)
+    figure.canvas.draw()
+    scattered: list[Any] = [group for group in axes.collections if isinstance(group, PathCollection)]
+    points = [point for group in scattered for point in group.get_offsets()]
+    taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in axes.transData.transform(points)]
+    for row, x, y in labels:
+        style = {"textcoords": "offset points", "fontsize": 8, "color": _colour(row)}
+        for offset, side in PLACES:
+            text = axes.annotate(row["title"], (x, y), xytext=offset, ha=side, va="center", **style)
+            box = text.get_window_extent()
+            if not any(box.overlaps(other) for other in taken) or (offset, side) == PLACES[-1]:
+                taken.append(box)
+                break
+            text.remove()
 
 
 def _runtime_legend(axes: Any, runtimes: set[str]) -> None:

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from veloxseg.benchmark.machine import peak_rss_mb, pin
+from veloxseg.benchmark.models import BenchmarkModel, find_model
 from veloxseg.console import say
 
-__all__ = ["main"]
+__all__ = ["main", "training_step"]
 
 TRAINING_BATCH = 2
 
@@ -52,11 +53,8 @@ def probe(job: dict[str, Any]) -> dict[str, float]:
 def train(job: dict[str, Any]) -> dict[str, float]:
     import torch
 
-    from veloxseg.benchmark.models import find_model
-
     torch.set_num_threads(job["threads"])
-    model = find_model(job["contenders"][0]["model"])
-    step = _training_step(model.name)
+    step = training_step(find_model(job["contenders"][0]["model"]))
     step()  # the second step has the optimiser's memory and warm caches
     start = time.perf_counter()
     step()
@@ -76,36 +74,33 @@ def _open(contender: dict[str, Any], threads: int) -> Callable[[], object]:
     return lambda: runtime(window)
 
 
-def _training_step(name: str) -> Callable[[], None]:
-    """VeloxSeg trains with its teachers; a peer, which has one output, with cross entropy and Dice."""
+def training_step(model: BenchmarkModel) -> Callable[[], float]:
+    """One step on random data, giving its loss. VeloxSeg trains with its teachers, a peer with its one output."""
     import torch
 
-    from veloxseg.benchmark.models import find_model
+    from veloxseg.model.config import NetworkConfig
     from veloxseg.model.losses import sdkt_loss, segmentation_loss
     from veloxseg.model.sdkt import SDKTModel
 
-    model = find_model(name)
+    torch.manual_seed(0)
     image = torch.randn(TRAINING_BATCH, *model.input_shape[1:])
-    label = torch.randint(model.classes, (TRAINING_BATCH, *model.input_shape[2:]))
-    network: torch.nn.Module
-    if model.preset is not None:
-        from veloxseg.model.config import preset
-
-        network = SDKTModel(preset(model.preset))
-    else:
-        network = model.build()
+    label = torch.randint(model.classes, (TRAINING_BATCH, *model.patch))
+    teaches = model.preset is not None
+    network = SDKTModel(NetworkConfig.from_json(model.settings())) if teaches else model.build()
     network.train()
     optimiser = torch.optim.AdamW(network.parameters())
 
-    def step() -> None:
+    def step() -> float:
         optimiser.zero_grad()
         output = network(image)
-        if model.preset is not None:
-            loss = sdkt_loss(output, image, label).total
-        else:
-            loss = torch.stack(segmentation_loss(output, label)).sum()
+        loss = (
+            sdkt_loss(output, image, label).total
+            if teaches
+            else torch.stack(segmentation_loss(output, label)).sum()
+        )
         loss.backward()
         optimiser.step()
+        return loss.item()
 
     return step
 

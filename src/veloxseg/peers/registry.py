@@ -125,7 +125,7 @@ PEERS: dict[str, Peer] = {
     ),
     "dynunet": Peer(
         build="monai_peers:dynunet",
-        title="DynUNet (nnU-Net's plain U-Net)",
+        title="DynUNet",
         paper="Isensee et al., nnU-Net: a self-configuring method for biomedical image segmentation",
         venue="Nature Methods",
         year=2021,
