@@ -1,21 +1,27 @@
 """`make bench`: the whole speed table, its plots and the growth of attention, under benchmarks/<date>/.
 
 Light networks run in every runtime, on one thread and on all, with batches of 1 and 4 and with a training step;
-the large peers, of which one pass takes seconds, in eager PyTorch and OpenVINO on one thread.
+the large peers, of which one pass takes seconds, in eager PyTorch and OpenVINO on one thread. Each part is a JSON
+file; a part that is there is not measured again, so an interrupted run goes on where it stopped.
 """
 
 import argparse
 import datetime
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from veloxseg.benchmark import growth, plots
 from veloxseg.benchmark.models import MODELS
 from veloxseg.benchmark.report import COUNTER_NOTE, machine_line, markdown
 from veloxseg.benchmark.run import benchmark
 from veloxseg.console import say
-from veloxseg.files import writable_folder, write_json
+from veloxseg.files import read_json, writable_folder, write_json
 
 LIGHT = ["b", "s", "l", "b+", "c", "slim-unetr", "segformer-3d", "u-kan", "unet"]
+LARGE = [name for name in MODELS if name not in LIGHT]
+TOGETHER = 3  # large peers in one process: each keeps about 1 GB of buffers in OpenVINO
 
 
 def main() -> None:
@@ -23,22 +29,30 @@ def main() -> None:
     today = datetime.date.today().isoformat()
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).parent / today)
     folder = writable_folder(parser.parse_args().output)
-    light = benchmark(LIGHT, batches=(1, 4), training=True)
-    write_json(folder / "light.json", light)
-    large = benchmark([name for name in MODELS if name not in LIGHT], ["torch", "openvino"], [1])
-    write_json(folder / "large.json", large)
-    grown = growth.measure()
-    write_json(folder / "growth.json", {"rows": grown, "coefficients": growth.coefficients()})
+    light = part(folder / "light.json", partial(benchmark, LIGHT, batches=(1, 4), training=True))
+    grown = part(folder / "growth.json", growth.measure)
+    large: list[dict[str, Any]] = []
+    for start in range(0, len(LARGE), TOGETHER):
+        names = LARGE[start : start + TOGETHER]
+        measure = partial(benchmark, names, ["torch", "openvino"], [1])
+        rows = part(folder / f"large-{'-'.join(names)}.json", measure)
+        large += [row for row in rows if row["model"] in names]
     write_report(folder, light, large, grown)
     say(f"{folder / 'README.md'}")
 
 
-def write_report(folder: Path, light: list[dict], large: list[dict], grown: list[dict]) -> None:
-    single = [
-        r
-        for r in [*light, *(r for r in large if r["model"] != "unet")]
-        if (r["threads"], r["batch"]) == (1, 1)
-    ]
+def part(path: Path, measure: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    if not path.exists():
+        say(f"{path.stem}:")
+        write_json(path, measure())
+    rows: list[dict[str, Any]] = read_json(path)
+    return rows
+
+
+def write_report(
+    folder: Path, light: list[dict[str, Any]], large: list[dict[str, Any]], grown: list[dict[str, Any]]
+) -> None:
+    single = [row for row in [*light, *large] if (row["threads"], row["batch"]) == (1, 1)]
     plots.plot_throughput(single, folder / "throughput.png")
     plots.plot_dice(single, folder / "dice.png")
     plots.plot_growth(grown, folder / "growth.png")
@@ -90,7 +104,7 @@ the memory of window attention.
     (folder / "README.md").write_text(text, encoding="utf-8")
 
 
-def growth_table(rows: list[dict]) -> str:
+def growth_table(rows: list[dict[str, Any]]) -> str:
     head = "| attention | patch | MACs M | ms | memory MB |\n|---|---:|---:|---:|---:|\n"
     return head + "\n".join(
         f"| {r['attention']} | {r['patch']}³ | {r['macs'] / 1e6:.1f} | {1e3 * r['seconds']:.1f} "
