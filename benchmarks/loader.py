@@ -1,8 +1,8 @@
 """Preparing and loading against a straightforward MONAI pipeline, on the same data, in one run.
 
-MONAI: LoadImage → Orientation → Spacing → ResampleToMatch → CropForeground → normalise, cached in memory by CacheDataset;
-then RandCropByPosNegLabel (2 crops per volume, 1:1) and a flip along z. Ours: `prepare` to disk, then `patch_loader` with the
-same crops and flip. Each side runs in its own process; memory is the peak of the process tree's proportional set
+MONAI: LoadImage → Orientation → Spacing → ResampleToMatch → CropForeground → normalise, cached in memory by
+CacheDataset; then RandCropByPosNegLabel (2 crops per volume, 1:1) and a flip along z. Ours: `prepare` to disk, then
+`patch_loader` with the same crops and flip. Each side runs in its own process; memory is the peak of the process tree's proportional set
 size, which counts our memory-mapped pages too.
 
     python benchmarks/loader.py [--json benchmarks/loader.json]
@@ -98,6 +98,7 @@ def monai(folder: Path, workers: int) -> dict[str, Any]:
         RandFlipd,
         ResampleToMatchd,
         ScaleIntensityRanged,
+        SelectItemsd,
         Spacingd,
         SpatialPadd,
     )
@@ -122,6 +123,7 @@ def monai(folder: Path, workers: int) -> dict[str, Any]:
             ScaleIntensityRanged("ct", low, high, (low - mean) / std, (high - mean) / std, clip=True),
             NormalizeIntensityd("pet", nonzero=True),
             ConcatItemsd(["ct", "pet"], "image"),
+            SelectItemsd(["image", "label"]),
             SpatialPadd(["image", "label"], PATCH),
             RandCropByPosNegLabeld(["image", "label"], "label", PATCH, pos=1, neg=1, num_samples=2),
             RandFlipd(["image", "label"], prob=0.5, spatial_axis=2),

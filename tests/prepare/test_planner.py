@@ -127,6 +127,13 @@ def test_split_is_6_2_2_by_patient_and_by_seed() -> None:
     assert splits != assign_splits(found, seed=2)
 
 
+def test_even_three_patients_give_three_parts() -> None:
+    for count in range(1, 12):
+        parts = list(assign_splits(cases(count, 1), seed=0).values())
+        assert len(parts) == count
+        assert set(parts) == {"train", "validation", "test"} if count >= 3 else "train" in parts
+
+
 def test_a_given_test_part_is_honoured_and_the_rest_is_6_2() -> None:
     found = [*cases(40, 1), *(Case(name=f"t{i}", patient=f"t{i}", images={}, split="test") for i in range(7))]
     splits = assign_splits(found, seed=0)

@@ -149,25 +149,32 @@ def _errors(
     outline: Floats, cut_off: Floats, inside: npt.NDArray[np.bool_], grid: Geometry
 ) -> tuple[npt.NDArray[np.float64] | None, float]:
     """Mean squared difference for every shift of the outline, rest in the middle, and the variance of `cut_off`."""
-    from scipy.signal import correlate
-
     reach = max(2, round(REACH_MM / grid.spacing[0]))
     reaches = [reach if n > 4 * reach else 0 for n in outline.shape]
     if not any(reaches):
         return None, 0.0
     middle = tuple(slice(r, n - r) for r, n in zip(reaches, outline.shape, strict=True))
-    weight = inside[middle].astype(np.float64)
-    total = weight.sum()
+    weight = inside[middle].astype(np.float32)
+    total = float(weight.sum(dtype=np.float64))
     if total < 100:
         return None, 0.0
-    wanted = cut_off[middle].astype(np.float64)
-    weighted = weight * wanted
-    outline64 = outline.astype(np.float64)
-    squares = correlate(outline64**2, weight, "valid", "fft")
-    products = correlate(outline64, weighted, "valid", "fft")
-    mean = weighted.sum() / total
-    variance = (weighted * wanted).sum() / total - mean**2
-    return np.maximum(squares - 2 * products + (weighted * wanted).sum(), 0) / total, float(variance)
+    weighted = weight * cut_off[middle]
+    energy = float((weighted * cut_off[middle]).sum(dtype=np.float64))
+    mean = float(weighted.sum(dtype=np.float64)) / total
+    error = _correlations(outline**2, weight) - 2 * _correlations(outline, weighted) + energy
+    return np.maximum(error, 0) / total, energy / total - mean**2
+
+
+def _correlations(image: Floats, window: Floats) -> npt.NDArray[np.float64]:
+    """sum_v window(v) image(v + s) for every s at which the window lies inside the image."""
+    from scipy.fft import irfftn, next_fast_len, rfftn
+
+    size = [next_fast_len(n, real=True) for n in image.shape]
+    full = irfftn(rfftn(image, size) * np.conj(rfftn(window, size)), size)
+    # a cyclic correlation is right wherever the window did not wrap around, which is all that is asked for
+    part = tuple(slice(0, n - w + 1) for n, w in zip(image.shape, window.shape, strict=True))
+    values: npt.NDArray[np.float64] = full[part].astype(np.float64)
+    return values
 
 
 def _peak(errors: npt.NDArray[np.float64], place: tuple[Any, ...], axis: int) -> float:

@@ -17,7 +17,7 @@ CT_BODY_HU = -500.0
 # share of the robust range (2nd to 98th percentile) above which a voxel is tissue; PET's range is
 # stretched by hot spots, so its share is smaller
 SHARE = {"pet": 0.03}
-COARSE_VOXELS = 64  # a coarse copy has about this many voxels along an axis
+COARSE_VOXELS = 48  # a coarse copy has about this many voxels along an axis
 
 
 def threshold(array: npt.NDArray[Any], kind: str) -> float:

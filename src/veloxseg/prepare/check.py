@@ -21,7 +21,7 @@ from veloxseg.prepare.dataset import Case, Dataset
 from veloxseg.prepare.modality import kind_of
 from veloxseg.prepare.parallel import Failure, run_all
 from veloxseg.prepare.problems import LEVELS, Problem, Report
-from veloxseg.prepare.reading import label_grid_problem
+from veloxseg.prepare.reading import label_grid_problem, unknown_values
 
 __all__ = ["check_case", "check_dataset"]
 
@@ -150,7 +150,7 @@ def _check_label(case: Case, volumes: dict[str, Volume], labels: dict[str, int],
             "the label map is empty",
             "right for a healthy patient; else restore it",
         )
-    unknown = sorted(set(np.unique(label.array).tolist()) - set(labels.values()))
+    unknown = unknown_values(label, labels)
     if unknown:
         listed = ", ".join(map(str, sorted(labels.values())))
         problem = f"label value {', '.join(map(str, unknown[:5]))} is not listed by the data set ({listed})"

@@ -1,4 +1,4 @@
-"""A picture per case, to look at before training: three planes through the largest label, modalities side by side."""
+"""A picture per case, to look at before training: three planes through the largest lesion, modalities below each other."""
 
 from pathlib import Path
 from typing import Any
@@ -76,10 +76,13 @@ def draw_contact_sheet(prepared: Prepared, name: str, path: Path) -> None:
 
 
 def _centre(label: npt.NDArray[Any]) -> tuple[int, int, int]:
-    """The slice with most labelled voxels along each axis, or the middle."""
-    hit = label != 0
-    if not hit.any():
+    """The slice with most voxels of the largest lesion along each axis, or the middle."""
+    from scipy import ndimage
+
+    pieces, count = ndimage.label(label != 0)
+    if not count:
         return label.shape[0] // 2, label.shape[1] // 2, label.shape[2] // 2
+    hit = pieces == np.bincount(pieces[pieces > 0]).argmax()
     x, y, z = (int(hit.sum(axis=tuple(a for a in range(3) if a != axis)).argmax()) for axis in range(3))
     return x, y, z
 

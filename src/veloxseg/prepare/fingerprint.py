@@ -16,6 +16,7 @@ from veloxseg.console import progress
 from veloxseg.errors import DatasetError
 from veloxseg.io.volume import Geometry, Volume
 from veloxseg.prepare.body import body_mask, coarse_steps
+from veloxseg.prepare.boxes import label_boxes, nonzero_box
 from veloxseg.prepare.dataset import Case, Dataset
 from veloxseg.prepare.modality import kind_of
 from veloxseg.prepare.parallel import Failure, run_all
@@ -119,24 +120,22 @@ def _label_numbers(label: Volume, labels: Mapping[str, int], ignore: int | None)
     from scipy import ndimage
 
     millilitres = label.geometry.voxel_ml
-    boxes = ndimage.find_objects(label.array)
+    boxes = dict(label_boxes(label.array))
     numbers: dict[str, Any] = {}
     for name, value in labels.items():
         if value == 0:
             continue
-        box = boxes[value - 1] if value <= len(boxes) else None
-        if box is None:
+        if value not in boxes:
             numbers[name] = {"ml": 0.0, "share": 0.0, "lesion_ml": []}
             continue
-        mask = label.array[box] == value
+        mask = label.array[boxes[value]] == value
         count = int(mask.sum())
-        sizes: Any = (
-            [] if value == ignore else np.bincount(ndimage.label(mask, np.ones((3, 3, 3)))[0].ravel())[1:]
-        )
+        pieces = ndimage.label(mask, np.ones((3, 3, 3)))[0] if value != ignore else np.zeros(0, int)
+        sizes = np.sort(np.bincount(pieces.ravel(order="K"))[1:])[::-1]
         numbers[name] = {
             "ml": round(count * millilitres, 4),
             "share": count / label.array.size,
-            "lesion_ml": [round(float(s) * millilitres, 4) for s in sorted(sizes, reverse=True)[:1000]],
+            "lesion_ml": [round(float(size) * millilitres, 4) for size in sizes[:1000]],
         }
     return numbers
 
@@ -145,13 +144,14 @@ def _foreground_sample(
     volume: Volume, label: Volume | None, ignore: int | None, random: np.random.Generator
 ) -> npt.NDArray[np.float32]:
     """Values of `volume` at random labelled voxels, found through space, whatever grid each lies on."""
-    if label is None:
+    box = nonzero_box(label.array) if label is not None else None
+    if label is None or box is None:
         return np.empty(0, np.float32)
-    wanted = (label.array != 0) if ignore is None else (label.array != 0) & (label.array != ignore)
-    flat = np.flatnonzero(wanted)
+    part = label.array[box]
+    flat = np.flatnonzero((part != 0) & (part != (0 if ignore is None else ignore)))
     if len(flat) > SAMPLES:
         flat = random.choice(flat, SAMPLES, replace=False)
-    index = np.array(np.unravel_index(flat, label.array.shape))
+    index = np.array(np.unravel_index(flat, part.shape)) + [[side.start] for side in box]
     to_volume = np.linalg.inv(volume.geometry.affine) @ label.geometry.affine
     there = np.rint(to_volume[:3, :3] @ index + to_volume[:3, 3:]).astype(int)
     inside = ((there >= 0) & (there < np.array(volume.array.shape)[:, None])).all(axis=0)

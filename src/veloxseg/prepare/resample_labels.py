@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veloxseg.io.volume import Geometry, Volume
+from veloxseg.prepare.boxes import label_boxes
 from veloxseg.prepare.resample import SLAB_BYTES, AxisMap, axis_maps, interpolate, oblique
 
 __all__ = ["resample_label"]
@@ -65,7 +66,7 @@ def _vote(labels: Array, maps: Sequence[AxisMap], kernel: str) -> Array:
     shape = tuple(m.size for m in maps)
     result = np.zeros(shape, labels.dtype)
     best, total = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-    for value, box in _boxes(labels):
+    for value, box in label_boxes(labels):
         into = tuple(_affected(m, part.start, part.stop) for m, part in zip(maps, box, strict=True))
         if any(part.start >= part.stop for part in into):
             continue
@@ -90,20 +91,6 @@ def _cut(view: Array, maps: Sequence[AxisMap], into: tuple[slice, ...]) -> tuple
         parts.append(slice(begin, end))
         cut.append(AxisMap(axis, i.stop - i.start, m.step, ends[0] - begin))
     return view[tuple(parts)], cut
-
-
-def _boxes(labels: Array) -> list[tuple[Any, tuple[slice, slice, slice]]]:
-    """Non-zero values and the box around each."""
-    from scipy.ndimage import find_objects
-
-    if labels.dtype.kind == "u" and labels.dtype.itemsize <= 2:
-        return [(value, box) for value, box in enumerate(find_objects(labels), start=1) if box is not None]
-    values = np.unique(labels)
-    values = values[values != 0]
-    ranks = np.zeros(labels.shape, np.int32)
-    for rank, value in enumerate(values, start=1):
-        ranks[labels == value] = rank
-    return list(zip(values, find_objects(ranks), strict=True))
 
 
 def _affected(m: AxisMap, begin: int, end: int) -> slice:

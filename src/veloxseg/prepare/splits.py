@@ -40,10 +40,18 @@ def assign_splits(cases: Sequence[Case], seed: int) -> dict[str, str]:
     if not wanted or "train" in taken:
         wanted = {"train": 1}
     free = _shuffled({case.patient for case in cases} - given.keys(), seed)
-    ends = np.rint(np.cumsum(list(wanted.values())) / sum(wanted.values()) * len(free)).astype(int)
-    for name, begin, end in zip(wanted, [0, *ends[:-1]], ends, strict=True):
-        given |= dict.fromkeys(free[begin:end], name)
+    for name, count in _counts(wanted, len(free)).items():
+        given |= dict.fromkeys(free[:count], name)
+        free = free[count:]
     return {case.name: given[case.patient] for case in cases}
+
+
+def _counts(shares: dict[str, int], total: int) -> dict[str, int]:
+    """Patients of each part: by its share, at least one while there are enough; the first part takes the rest."""
+    first, *others = shares
+    least = 1 if total >= len(shares) else 0
+    counts = {name: max(least, round(shares[name] / sum(shares.values()) * total)) for name in others}
+    return {first: total - sum(counts.values()), **counts}
 
 
 def make_folds(

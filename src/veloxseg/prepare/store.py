@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from veloxseg.errors import DatasetError, VeloxSegError
 from veloxseg.files import atomic_path, read_json
+from veloxseg.prepare.boxes import label_boxes
 from veloxseg.prepare.plan import Plan
 from veloxseg.prepare.splits import Split
 from veloxseg.prepare.transform import Placement
@@ -197,12 +198,11 @@ def _sample_points(label_XYZ: npt.NDArray[Any], seed: int) -> npt.NDArray[np.uin
         )
     random = np.random.default_rng(seed)
     rows = [np.empty((0, 4), np.uint16)]
-    flat = np.flatnonzero(label_XYZ)
-    values = label_XYZ.ravel()[flat]
-    for value in np.unique(values):
-        chosen = flat[values == value]
+    for value, box in label_boxes(label_XYZ):
+        part = label_XYZ[box] == value
+        chosen = np.flatnonzero(part)
         if len(chosen) > POINTS_PER_LABEL:
             chosen = np.sort(random.choice(chosen, POINTS_PER_LABEL, replace=False))
-        voxels = np.stack(np.unravel_index(chosen, label_XYZ.shape), axis=1)
+        voxels = np.stack(np.unravel_index(chosen, part.shape), axis=1) + [side.start for side in box]
         rows.append(np.column_stack([np.full(len(chosen), value), voxels]).astype(np.uint16))
     return np.concatenate(rows)
