@@ -1,4 +1,4 @@
-"""A picture per case, to look at before training: three planes through the largest lesion, modalities below each other."""
+"""A picture per case, to look at before training: three planes through the largest lesion, a row per modality."""
 
 from pathlib import Path
 from typing import Any
