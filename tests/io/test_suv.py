@@ -54,6 +54,12 @@ def test_factor_by_hand(changes: dict, factor: float) -> None:
     assert suv_factor([pet_slice(**changes)]) == pytest.approx(factor, rel=1e-6)
 
 
+def test_ge_start_of_a_series_made_anew() -> None:
+    dataset = pet_slice(SeriesTime="120000")
+    dataset.add_new(0x0009100D, "UN", b"20200101104500.00 ")
+    assert suv_factor([dataset]) == pytest.approx(expected(2700))
+
+
 def test_philips_counts() -> None:
     dataset = pet_slice(Units="CNTS")
     dataset.add_new(0x70531000, "DS", "0.0005")

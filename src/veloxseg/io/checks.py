@@ -173,6 +173,6 @@ def check_same_grid(grids: Mapping[str, Geometry], case: str = "") -> None:
         if difference := grid_difference(grids[names[0]], grids[name]):
             raise GeometryError(
                 f"{case + ': ' if case else ''}{names[0]} and {name} lie on different grids: {difference}; "
-                f"resample {name} to the grid of {names[0]} (veloxseg prepare does), after registering them "
-                "if the patient moved"
+                f"resample {name} to the grid of {names[0]} (veloxseg prepare does), and register them first "
+                "if the patient moved (--register rigid)"
             )

@@ -29,9 +29,11 @@ PET_TAGS = (
     "FrameReferenceTime",
     "ActualFrameDuration",
     "RadiopharmaceuticalInformationSequence",
+    "0009100D",  # GE: start of the scan
     "70531000",  # Philips: SUV per count
     "70531009",  # Philips: Bq/mL per count
 )
+GE_SCAN_START = 0x0009100D
 TIME_FORMATS = {14: "%Y%m%d%H%M%S", 12: "%Y%m%d%H%M", 10: "%Y%m%d%H"}
 LONGEST_DELAY = timedelta(hours=24)
 REMEDY = "convert the series to SUV with the scanner's software, or give it as NIfTI in SUV"
@@ -98,7 +100,13 @@ def reference_time(slices: Sequence[Any], half_life: float) -> datetime:
     series = moment(slices[0], "SeriesDate", "SeriesTime")
     if series <= acquired:
         return series
-    # A series made anew later carries the later time; each frame still knows how far it lies after the start.
+    # A series made anew later carries the later time. GE keeps the start of the scan in a tag of its own; else
+    # each frame still knows how far it lies after the start.
+    if (element := slices[0].get(GE_SCAN_START)) is not None:
+        value = element.value
+        return parsed(
+            (value.decode("ascii", "replace") if isinstance(value, bytes) else str(value)).strip(" \0")
+        )
     first = slices[0]
     rate = log(2) / half_life
     lost = rate * positive(first, "ActualFrameDuration") / 1000
