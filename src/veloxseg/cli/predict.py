@@ -1,15 +1,133 @@
-"""Not there yet."""
+"""Segments scans: masks on the scans' own grid, with a JSON that says how each was made.
+
+INPUT is a folder in nnU-Net naming (<case>_0000.nii.gz, ...), a data set, or one case as -i ct=FILE -i pet=FILE,
+where FILE may be a DICOM folder. Cases that are done are skipped, so a stopped run can be started again.
+"""
 
 import argparse
+from pathlib import Path
 
-from veloxseg.errors import VeloxSegError
-
-SUMMARY = "(not there yet)"
+SUMMARY = "segment scans: masks on the scans' own grid"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    pass
+    parser.add_argument(
+        "-m",
+        "--model",
+        action="append",
+        required=True,
+        metavar="MODEL",
+        help="folder; several are an ensemble",
+    )
+    parser.add_argument(
+        "-i", "--input", action="append", required=True, metavar="INPUT", help="a folder, or MODALITY=FILE"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        required=True,
+        type=Path,
+        metavar="OUTPUT",
+        help="a folder; for one case also a file",
+    )
+    parser.add_argument(
+        "--runtime",
+        choices=("auto", "torch", "onnx", "openvino"),
+        default="auto",
+        help="default: the fastest here",
+    )
+    parser.add_argument("--threads", type=int, metavar="N", help="default: all cores")
+    parser.add_argument(
+        "--device", default="cpu", help="cpu, cuda or mps; the latter two by torch (default cpu)"
+    )
+    parser.add_argument(
+        "--overlap",
+        type=float,
+        default=0.5,
+        metavar="F",
+        help="of neighbouring windows, 0 to 1 (default 0.5)",
+    )
+    parser.add_argument("--mirror", action="store_true", help="mean over 8 mirror images, 8 times the work")
+    parser.add_argument("--max-ram", type=float, metavar="GB", help="stay below; refuse what cannot")
+    parser.add_argument("--probabilities", action="store_true", help="write them too")
+    parser.add_argument(
+        "--remove-smaller", type=float, default=0.0, metavar="ML", help="drop smaller components"
+    )
+    parser.add_argument("--keep-largest", action="store_true", help="keep one component per label")
+    parser.add_argument(
+        "--format",
+        choices=tuple(SUFFIXES),
+        help="default: as the scan; a DICOM scan gives a DICOM SEG",
+    )
+    parser.add_argument("--preview", action="store_true", help="write a picture of every case")
+    parser.add_argument("--statistics", action="store_true", help="write volume, SUV and TLG per lesion")
+    parser.add_argument("--num-parts", type=int, default=1, metavar="N", help="share a folder among N jobs")
+    parser.add_argument("--part-id", type=int, default=0, metavar="K", help="this job does part K of 0..N-1")
 
 
-def run(arguments: argparse.Namespace) -> None:
-    raise VeloxSegError("`veloxseg predict` is not there yet")
+SUFFIXES = {"nifti": ".nii.gz", "nrrd": ".nrrd", "mha": ".mha", "dicom-seg": ".dcm"}
+FILE_ENDINGS = (".nii", ".nii.gz", ".nrrd", ".mha", ".dcm")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from veloxseg.console import say, warn
+    from veloxseg.infer.batch import describe, predict_cases, predict_one
+    from veloxseg.infer.cases import find_cases, part_of
+    from veloxseg.infer.extras import preview_extra, statistics_extra
+    from veloxseg.infer.predict import Options, Predictor
+    from veloxseg.modelfolder import ModelFolder
+
+    plan = ModelFolder.open(arguments.model[0]).plan
+    cases = part_of(find_cases(arguments.input, plan.names), arguments.num_parts, arguments.part_id)
+    predictor = Predictor(
+        arguments.model,
+        runtime=arguments.runtime,
+        threads=arguments.threads,
+        device=arguments.device,
+        options=Options(
+            overlap=arguments.overlap,
+            mirror=arguments.mirror,
+            probabilities=arguments.probabilities,
+            remove_smaller=arguments.remove_smaller,
+            keep_largest=arguments.keep_largest,
+            max_ram=arguments.max_ram,
+        ),
+    )
+    extras = [
+        extra
+        for wanted, extra in ((arguments.statistics, statistics_extra), (arguments.preview, preview_extra))
+        if wanted
+    ]
+    say(describe(predictor, cases))
+    say("research use only, not a medical device")
+    if len(cases) == 1 and arguments.output.name.lower().endswith(FILE_ENDINGS):
+        predict_one(predictor, cases[0], arguments.output, extras=extras, progress=window_progress)
+        return 0
+    suffix = SUFFIXES[arguments.format] if arguments.format else None
+    failures = predict_cases(
+        predictor, cases, arguments.output, suffix=suffix, extras=extras, progress=window_progress
+    )
+    if failures:
+        warn(f"{len(failures)} of {len(cases)} cases failed:")
+        for name, message in failures.items():
+            warn(f"  {name}: {message}")
+        return 2
+    return 0
+
+
+def window_progress(name: str):  # type: ignore[no-untyped-def]
+    """A progress bar over the windows of a case."""
+    from collections.abc import Iterator
+
+    from veloxseg.console import progress
+
+    bars: list[Iterator[int]] = []
+
+    def step(done: int, total: int) -> None:
+        if not bars:
+            bars.append(iter(progress(range(total), name, total)))
+        next(bars[0], None)
+        if done == total:
+            next(bars[0], None)
+
+    return step

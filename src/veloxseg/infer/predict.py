@@ -91,6 +91,10 @@ class Predictor:
         self._models = [model_record(folder) for folder in self.folders]
         self._seconds_per_window: float | None = None
 
+    @property
+    def weights_hashes(self) -> list[str]:
+        return [record["weights_sha256"] for record in self._models]
+
     def reference(self, scans: Scans) -> str:
         """The modality on whose grid the mask is made: the plan's, or the first that is there."""
         return next(n for n in (self.plan.reference, *self.plan.names) if n in scans.sources)
