@@ -182,6 +182,16 @@ def test_names(dataset: Path) -> None:
     )
 
 
+def test_tolerance_follows_the_voxel(dataset: Path) -> None:
+    assert evaluate_folder(dataset / "good", dataset / "labels").tolerance_mm == 3  # voxels of 2 x 2 x 3 mm
+    assert not evaluate_folder(dataset / "good", dataset / "labels").warning_lines()
+    stricter = evaluate_folder(dataset / "good", dataset / "labels", tolerance_mm=1)
+    assert stricter.tolerance_mm == 1
+    assert any("one voxel off" in line for line in stricter.warning_lines())
+    nsd = stricter.summary("good", "lesion", "nsd").mean
+    assert nsd < evaluate_folder(dataset / "good", dataset / "labels").summary("good", "lesion", "nsd").mean
+
+
 @pytest.mark.parametrize("tolerance", [0.0, -1.0, math.nan, math.inf])
 def test_wrong_tolerance(dataset: Path, tolerance: float) -> None:
     with pytest.raises(ConfigError, match="positive"):

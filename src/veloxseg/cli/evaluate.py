@@ -28,7 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--images", type=Path, metavar="FOLDER", help="scans to show behind the masks")
     parser.add_argument("--names", nargs="+", metavar="NAME", help="names of the methods, one per -p")
     parser.add_argument(
-        "--tolerance", type=float, default=2.0, metavar="MM", help="of NSD, in mm (default 2)"
+        "--tolerance",
+        type=float,
+        metavar="MM",
+        help="of NSD (default 2 mm, or a voxel's longest side if larger)",
     )
     parser.add_argument(
         "--threads", type=int, default=1, metavar="N", help="cases scored at the same time (default 1)"

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
@@ -40,7 +41,7 @@ def evaluate_folder(
     *,
     regions: Regions | None = None,
     names: Sequence[str] | None = None,
-    tolerance_mm: float = DEFAULT_TOLERANCE_MM,
+    tolerance_mm: float | None = None,
     seed: int = 0,
     threads: int = 1,
     progress: Progress = lambda cases, total: cases,
@@ -48,10 +49,11 @@ def evaluate_folder(
     """Scores every case of `labels`; a case without a prediction counts as a failure.
 
     `regions` names the structures to score; without it they are those of `dataset.json` beside the labels and
-    every other label value. `names` are the methods' names, one per folder of predictions.
+    every other label value. `names` are the methods' names, one per folder of predictions. `tolerance_mm` is that
+    of NSD; without it, 2 mm or the longest side of a voxel (of the median case), whichever is larger.
     """
     started = time.monotonic()
-    if not 0 < tolerance_mm < math.inf:
+    if tolerance_mm is not None and not 0 < tolerance_mm < math.inf:
         raise ConfigError(f"the tolerance of NSD is {tolerance_mm:g} mm; give a positive number, such as 2")
     folders = [Path(p) for p in ([predictions] if isinstance(predictions, str | Path) else predictions)]
     methods = _method_names(folders, names)
@@ -61,7 +63,9 @@ def evaluate_folder(
     prediction_files = {method: list_cases(folder) for method, folder in zip(methods, folders, strict=True)}
     for folder, found in zip(folders, prediction_files.values(), strict=True):
         _check_overlap(folder, found, Path(labels), label_files)
-    _check_grids(prediction_files, label_files)
+    sides = _check_grids(prediction_files, label_files)
+    if tolerance_mm is None:
+        tolerance_mm = max(DEFAULT_TOLERANCE_MM, math.ceil(median(sides) * 10) / 10)
     named = {} if regions else label_names(Path(labels))
 
     def structures(values: frozenset[int]) -> Regions:
@@ -89,7 +93,7 @@ def evaluate_folder(
         extra={m: _extra(found, label_files) for m, found in prediction_files.items()},
         warnings=(
             *_value_warnings(regions or named, values),
-            *_tolerance_warnings(tolerance_mm, results.values()),
+            *_tolerance_warnings(tolerance_mm, median(sides)),
         ),
         label_files=label_files,
         prediction_files=prediction_files,
@@ -149,13 +153,19 @@ def _extra(predictions: Files, labels: Files) -> tuple[str, ...]:
     return tuple(case for case in predictions if case not in labels and not case.endswith("_probability"))
 
 
-def _check_grids(predictions: Mapping[str, Files], labels: Files) -> None:
-    """All headers before the first voxel: a wrong grid is found in seconds, not after an hour."""
+def _check_grids(predictions: Mapping[str, Files], labels: Files) -> list[float]:
+    """All headers before the first voxel: a wrong grid is found in seconds, not after an hour.
+
+    Gives the longest side of a voxel of each case, in millimetres.
+    """
+    sides = []
     for case, path in labels.items():
         label = read_header(path)
+        sides.append(max(label.spacing))
         for method, found in predictions.items():
             if case in found:
                 check_same_grid(read_header(found[case]), label, case, method)
+    return sides
 
 
 def _with_unnamed(named: Regions, values: Iterable[int]) -> Regions:
@@ -172,12 +182,11 @@ def _value_warnings(known: Regions, values: frozenset[int]) -> Iterator[str]:
             yield f"no file holds {name} (label value {', '.join(map(str, members))})"
 
 
-def _tolerance_warnings(tolerance_mm: float, results: Iterable[CaseResult]) -> Iterator[str]:
-    coarsest = max(max(result.geometry.spacing) for result in results)
-    if tolerance_mm < coarsest:
+def _tolerance_warnings(tolerance_mm: float, side: float) -> Iterator[str]:
+    if tolerance_mm < side:
         yield (
-            f"the tolerance of NSD, {tolerance_mm:g} mm, is less than the longest side of a voxel, {coarsest:.3g} mm; "
-            f"--tolerance {math.ceil(coarsest * 10) / 10:g} lets a surface be one voxel off"
+            f"the tolerance of NSD, {tolerance_mm:g} mm, is less than the longest side of a voxel, {side:.3g} mm, "
+            "so a surface that is one voxel off counts as wrong there"
         )
 
 

@@ -52,9 +52,9 @@ def print_policy(evaluation: Evaluation) -> None:
             parts = [f"{counts[name]} {name}" for name in COUNTED if counts[name]]
             if parts:
                 say(f"{structure}, {method}: of {len(evaluation.cases)} cases, {', '.join(parts)}")
+    say("policy: missed, false alarm and no prediction count as Dice 0 and HD95 = diagonal of the image;")
     say(
-        "policy: missed, false alarm and no prediction count as Dice 0 and HD95 = diagonal of the image; "
-        "correctly empty cases have no Dice and no HD95, and are in no mean of them"
+        f"        correctly empty is in no mean of Dice or HD95; tolerance of NSD {evaluation.tolerance_mm:g} mm"
     )
 
 
