@@ -5,8 +5,9 @@
 kernel volume of every convolution; the same formula on the *output* of a transposed convolution, which overstates
 its work by stride³; 2 per element of a norm, 4 if it has weights; 3n - 1 per soft-max row of n; nothing for
 attention products, max-pooling, interpolation, or layers that it does not know, as group norms and the layer norm
-of this network. With these rules the table's figures of the peers come out to the printed digits too. By it the transposed-convolution head of the ablations looks
-expensive; by real work it is cheaper than the pixel-shuffle head that replaced it.
+of this network. With these rules the table's figures of the peers come out to the printed digits too. By it the
+transposed-convolution head of the ablations looks expensive; by real work it is cheaper than the pixel-shuffle head
+that replaced it.
 
 Nothing is computed: networks are copied to the meta device, where tensors have shapes and no values.
 """

@@ -7,7 +7,7 @@ y = x + Σ_s GELU(IN(GroupConv_s(x))),   out = y + Dropout(PWC(GELU(PWC(IN(y))))
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from veloxseg.model.layers import Conv3d, InstanceNorm, channels_last
+from veloxseg.model.layers import Conv3d, Dropout, InstanceNorm, channels_last
 
 __all__ = ["JLC", "jlc_stage"]
 
@@ -25,7 +25,7 @@ class JLC(nn.Module):
         self.norm = InstanceNorm()
         self.expand = Conv3d(width, expansion * width, 1)
         self.reduce = Conv3d(expansion * width, width, 1)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x_BCXYZ: Tensor) -> Tensor:
         x = y = channels_last(x_BCXYZ)

@@ -7,13 +7,16 @@ Legend: M modality, B batch, N voxel, C channel, XYZ space.
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 __all__ = [
+    "CellConv3d",
     "Conv3d",
+    "Dropout",
     "InstanceNorm",
     "ModalityLinear",
     "NormLinear",
@@ -21,6 +24,9 @@ __all__ = [
     "channels_last",
     "initialise",
 ]
+
+SPACE = (2, 3, 4)  # the axes of space in (B, C, X, Y, Z)
+EPS = 1e-5
 
 
 def channels_last(x_BCXYZ: Tensor) -> Tensor:
@@ -42,6 +48,27 @@ def _onednn(x: Tensor) -> bool:
     return x.device.type == "cpu" and x.dtype == torch.float32 and bool(torch.backends.mkldnn.enabled)
 
 
+class CellConv3d(Conv3d):
+    """A convolution whose stride is its kernel: a linear map of cells that do not overlap.
+
+    Training takes it as one matrix product, since oneDNN's gradient of such a weight takes seven times as long.
+    """
+
+    def __init__(self, inputs: int, outputs: int, side: int) -> None:
+        super().__init__(inputs, outputs, side, stride=side)
+
+    def forward(self, x_BCXYZ: Tensor) -> Tensor:
+        if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return super().forward(x_BCXYZ)
+        batch, channels, *size = x_BCXYZ.shape
+        side = self.kernel_size[0]
+        nx, ny, nz = (length // side for length in size)
+        cells = x_BCXYZ.reshape(batch, channels, nx, side, ny, side, nz, side)
+        #   B C X i Y j Z l  →  B X Y Z (C i j l)
+        flat = cells.permute(0, 2, 4, 6, 1, 3, 5, 7).reshape(batch, nx, ny, nz, -1)
+        return F.linear(flat, self.weight.flatten(1), self.bias).movedim(-1, 1)
+
+
 class InstanceNorm(nn.Module):
     """Instance norm without affine parameters, eps 1e-5.
 
@@ -51,8 +78,55 @@ class InstanceNorm(nn.Module):
     """
 
     def forward(self, x_BCXYZ: Tensor) -> Tensor:
-        centred = x_BCXYZ - x_BCXYZ.mean((2, 3, 4), keepdim=True)
-        return F.group_norm(centred, x_BCXYZ.shape[1], eps=1e-5)
+        if x_BCXYZ.requires_grad and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            normal: Tensor = _Normalise.apply(x_BCXYZ)  # type: ignore[no-untyped-call]
+            return normal
+        centred = x_BCXYZ - x_BCXYZ.mean(SPACE, keepdim=True)
+        return F.group_norm(centred, x_BCXYZ.shape[1], eps=EPS)
+
+
+class _Normalise(torch.autograd.Function):
+    """Instance norm with its gradient in closed form: a fifth of the time of channels-last group norm's.
+
+    y = (x - E[x]) r,  r = 1/√(Var[x] + ε);   dx = r (dy - E[dy] - y E[y dy])
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x_BCXYZ: Tensor) -> Tensor:
+        centred = x_BCXYZ - x_BCXYZ.mean(SPACE, keepdim=True)
+        scale = torch.rsqrt(centred.square().mean(SPACE, keepdim=True) + EPS)
+        normal = centred.mul_(scale)
+        ctx.save_for_backward(normal, scale)
+        return normal
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (gradient,) = gradients
+        normal, scale = ctx.saved_tensors
+        along = (gradient * normal).mean(SPACE, keepdim=True)
+        centred = gradient - gradient.mean(SPACE, keepdim=True)
+        return torch.addcmul(centred, normal, along, value=-1).mul_(scale)
+
+
+class Dropout(nn.Module):
+    """Dropout that draws 16 random bits per element, where PyTorch draws 64: half the time on a CPU.
+
+    The rate is rounded to a multiple of 2^-16.
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.rate == 0:
+            return x
+        if x.device.type != "cpu" or torch.compiler.is_compiling():
+            return F.dropout(x, self.rate)
+        words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_()
+        bits = words.view(torch.int16)[: x.numel()].view(x.shape)
+        keep = bits >= round(self.rate * 2**16) - 2**15
+        return x * keep.to(x.dtype).mul_(1 / (1 - self.rate))
 
 
 class ModalityLinear(nn.Module):

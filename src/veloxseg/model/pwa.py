@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from veloxseg.model.config import NetworkConfig, Size
-from veloxseg.model.layers import ModalityLinear, NormLinear
+from veloxseg.model.layers import Dropout, ModalityLinear, NormLinear
 from veloxseg.model.windows import gather, scatter, upsampling_matrix, window_count
 
 __all__ = ["PairedWindowAttention", "RelativePositionBias", "WindowAttention"]
@@ -64,14 +64,14 @@ class WindowAttention(nn.Module):
 
     def __init__(self, dropout: float) -> None:
         super().__init__()
-        self.dropout = dropout
+        self.dropout = Dropout(dropout)
 
     def forward(self, q_NHLC: Tensor, k_NHLC: Tensor, v_NHLC: Tensor, bias_1HLL: Tensor) -> Tensor:
         if not torch.is_grad_enabled():  # the fused kernel, which has no gradient for a bias
             return F.scaled_dot_product_attention(q_NHLC, k_NHLC, v_NHLC, attn_mask=bias_1HLL)
         scores_NHLL = (q_NHLC * q_NHLC.shape[-1] ** -0.5) @ k_NHLC.mT + bias_1HLL
-        weights_NHLL = F.dropout(scores_NHLL.softmax(-1), self.dropout, self.training)
-        return weights_NHLL @ v_NHLC
+        attended: Tensor = self.dropout(scores_NHLL.softmax(-1)) @ v_NHLC
+        return attended
 
 
 class PairedWindowAttention(nn.Module):

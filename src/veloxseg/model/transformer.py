@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from veloxseg.model.config import STRIDES, NetworkConfig
-from veloxseg.model.layers import Conv3d, ModalityLinear, NormLinear
+from veloxseg.model.layers import CellConv3d, Dropout, ModalityLinear, NormLinear
 from veloxseg.model.pwa import PairedWindowAttention
 
 __all__ = ["PatchEmbedding", "PatchMerging", "TransformerBlock", "TransformerStage"]
@@ -23,8 +23,8 @@ class PatchEmbedding(nn.Module):
         super().__init__()
         self.in_channels = config.in_channels
         width, stride = config.transformer_width, STRIDES[0]
-        self.convs = nn.ModuleList(Conv3d(c, width, stride, stride=stride) for c in config.in_channels)
-        self.dropout = nn.Dropout(config.projection_dropout)
+        self.convs = nn.ModuleList(CellConv3d(c, width, stride) for c in config.in_channels)
+        self.dropout = Dropout(config.projection_dropout)
 
     def forward(self, x_BCXYZ: Tensor) -> Tensor:
         parts = x_BCXYZ.split(self.in_channels, 1)
@@ -63,7 +63,7 @@ class TransformerBlock(nn.Module):
         self.attention = PairedWindowAttention(config, stage)
         self.expand = NormLinear(modalities, width, hidden)
         self.reduce = ModalityLinear(modalities, hidden, width)
-        self.dropout = nn.Dropout(config.projection_dropout)
+        self.dropout = Dropout(config.projection_dropout)
 
     def forward(self, e_MBXYZC: Tensor) -> Tensor:
         a = e_MBXYZC + self.dropout(self.attention(e_MBXYZC))
