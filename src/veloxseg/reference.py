@@ -104,7 +104,7 @@ View = Callable[["Tensor"], "Tensor"]
 
 
 def view_of(name: str, settings: NetworkConfig) -> tuple[str, View]:
-    """Where the authors' parameter `name` is in our `SDKTModel`: our parameter and the view of it. KeyError if nowhere."""
+    """Our parameter, and the view of it, that is the authors' `name` in an `SDKTModel`. KeyError if there is none."""
     for pattern, target in _RULES:
         if found := re.fullmatch(pattern, name):
             return target(settings, *found.groups())

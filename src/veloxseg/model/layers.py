@@ -123,7 +123,7 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu" or torch.compiler.is_compiling():
             return F.dropout(x, self.rate)
-        words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_()
+        words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)  # all 64 bits
         bits = words.view(torch.int16)[: x.numel()].view(x.shape)
         keep = bits >= round(self.rate * 2**16) - 2**15
         return x * keep.to(x.dtype).mul_(1 / (1 - self.rate))
