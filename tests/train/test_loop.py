@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from tiny_training import plan_of, write_prepared
 
 from veloxseg.cli import main
-from veloxseg.errors import ModelError
+from veloxseg.errors import ConfigError, ModelError
 from veloxseg.modelfolder import ModelFolder
 from veloxseg.networks import load_network
 from veloxseg.prepare.store import Prepared
@@ -207,4 +207,13 @@ def test_what_cannot_be_trained_is_one_line_and_leaves_nothing(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_processes_that_do_not_know_of_each_other_are_refused(
+    prepared: Path, tmp_path: Path, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(ConfigError, match="4 processes were started"):
+        train(prepared, tmp_path / "run", quick)
     assert not (tmp_path / "run").exists()

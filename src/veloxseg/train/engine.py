@@ -31,7 +31,13 @@ def start_engine(recipe: Recipe, *, accelerator: str, devices: int | str, nodes:
         logging.getLogger(name).setLevel(logging.WARNING)
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
-    several = nodes > 1 or devices not in (1, "1")
+    started = int(os.environ.get("WORLD_SIZE", "1"))  # by torchrun, or by Fabric for its further processes
+    if isinstance(devices, int) and started > 1 and started != devices * nodes:
+        raise ConfigError(
+            f"{started} processes were started, but --devices {devices} × --nodes {nodes} is {devices * nodes}; "
+            "let them agree"
+        )
+    several = nodes > 1 or devices != 1
     # every parameter has a gradient in the paper's objective; peers and single outputs may leave some out
     unused = not (recipe.teachers and recipe.deep_supervision)
     strategy: Any = DDPStrategy(find_unused_parameters=unused) if several else "auto"

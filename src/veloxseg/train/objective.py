@@ -17,6 +17,7 @@ from veloxseg.model.sdkt import SDKTModel, SDKTOutput, deep_segmentations
 from veloxseg.networks import build_network
 from veloxseg.prepare.plan import Plan
 from veloxseg.train.recipe import Recipe
+from veloxseg.train.twoclass import two_class_loss
 
 __all__ = ["TERMS", "Objective", "PlainObjective", "TaughtObjective", "build_objective"]
 
@@ -108,6 +109,8 @@ def loss_for(plan: Plan) -> SegmentationLoss:
     if plan.regions is not None:
         return partial(region_loss, regions=list(plan.regions.values()), ignore=plan.ignore_label)
     values = [plan.labels[name] for name in plan.outputs]
+    if values == [0, 1] and plan.ignore_label is None:
+        return two_class_loss
     if values == list(range(len(values))):
         return partial(segmentation_loss, ignore=plan.ignore_label)
     ignored = len(values)
