@@ -126,6 +126,38 @@ def test_anonymised_series(tmp_path: Path) -> None:
 
 
 @pytest.mark.shared
+@pytest.mark.parametrize("name", ["dcmqi_seg/24x38x3/multiframe/mf.dcm", "niivue_tests/enh.dcm"])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_round_trip_on_enhanced_multiframe(shared: Path, tmp_path: Path, name: str, backwards: bool) -> None:
+    """Whichever way the frames are stored, slices are stacked along the normal."""
+    source = tmp_path / "enhanced.dcm"
+    dataset = pydicom.dcmread(shared / "data/nasty" / name)
+    if backwards:
+        pixels = dataset.pixel_array[::-1]
+        dataset.PixelData = pixels.tobytes()
+        dataset.PerFrameFunctionalGroupsSequence = list(dataset.PerFrameFunctionalGroupsSequence)[::-1]
+    dataset.save_as(source)
+    image = vio.read(source)
+    original = vio.read(shared / "data/nasty" / name)
+    assert np.array_equal(image.array, original.array)
+    labels = np.zeros(image.array.shape, np.uint8)
+    labels[3:7, 5:9, 1] = 1
+    labels[10:12, 2:20, -1] = 2
+    vio.write_dicom_seg(replace(image, array=labels), source, tmp_path / "out.dcm", {1: "a", 2: "b"})
+    back = vio.read_label(tmp_path / "out.dcm", reference=original)
+    assert np.array_equal(back.array, labels)
+
+
+@pytest.mark.shared
+def test_series_without_frame_of_reference(shared: Path, tmp_path: Path) -> None:
+    source = shared / "data/nasty/dicom2nifti_tests/philips_enhanced/anatomical/001"
+    labels = replace(vio.read(source), array=np.ones((256, 256, 8), np.uint8))
+    with pytest.raises(OutputError, match="has no FrameOfReferenceUID"):
+        vio.write_dicom_seg(labels, source, tmp_path / "out.dcm", {1: "a"})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.shared
 def test_real_series_on_the_grid_of_its_segmentation(shared: Path) -> None:
     """A JPEG 2000 series without UIDs; its segmentation is stored with another direction of the rows."""
     series = vio.read_header(shared / "data/ct_many_labels/example_ct_dicom")

@@ -132,36 +132,51 @@ def write_segmentation(
     Segment numbers are label values. highdicom wants them without gaps, so a value that is not used in between
     becomes an empty segment.
     """
-    import highdicom
-
     last = max([*label_names, int(labels.array.max())])
     if last < 1:
         raise OutputError(
             f"cannot write {shown(path)}: no label is named, and a DICOM SEG needs at least one segment"
         )
     images = source_images(labels, source, series)
-    frames = np.ascontiguousarray(
-        labels.array.transpose(2, 1, 0).astype(np.uint8 if last < 256 else np.uint16)
-    )
     with quiet():
-        segmentation = highdicom.seg.Segmentation(
-            source_images=images,
-            pixel_array=frames,
-            segmentation_type=highdicom.seg.SegmentationTypeValues.BINARY,
-            segment_descriptions=[describe(value, label_names) for value in range(1, last + 1)],
-            series_instance_uid=highdicom.UID(),
-            series_number=9001,
-            sop_instance_uid=highdicom.UID(),
-            instance_number=1,
-            manufacturer="VeloxSeg developers",
-            manufacturer_model_name="VeloxSeg",
-            software_versions=__version__,
-            device_serial_number="0",
-            content_description="Research use only",
-            omit_empty_frames=bool(labels.array.any()),
-        )
+        try:
+            segmentation = segmentation_of(
+                labels, images, [describe(n, label_names) for n in range(1, last + 1)]
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise OutputError(
+                f"cannot write {shown(path)}: the DICOM series lacks what highdicom needs for a DICOM SEG "
+                f"({type(error).__name__}); write .nii.gz instead"
+            ) from error
         with atomic_path(path) as temporary:
             segmentation.save_as(temporary)
+
+
+def segmentation_of(labels: Volume, images: list[Any], descriptions: list[Any]) -> Any:
+    import highdicom
+
+    array = labels.array.transpose(2, 1, 0)  # (slice, row, column)
+    return highdicom.seg.Segmentation(
+        source_images=images,
+        pixel_array=highdicom.Volume(
+            array=np.ascontiguousarray(array, np.uint8 if len(descriptions) < 256 else np.uint16),
+            affine=(LPS_TO_RAS @ labels.geometry.affine)[:, [2, 1, 0, 3]],
+            coordinate_system="PATIENT",
+            frame_of_reference_uid=images[0].FrameOfReferenceUID,
+        ),
+        segmentation_type=highdicom.seg.SegmentationTypeValues.BINARY,
+        segment_descriptions=descriptions,
+        series_instance_uid=highdicom.UID(),
+        series_number=9001,
+        sop_instance_uid=highdicom.UID(),
+        instance_number=1,
+        manufacturer="VeloxSeg developers",
+        manufacturer_model_name="VeloxSeg",
+        software_versions=__version__,
+        device_serial_number="0",
+        content_description="Research use only",
+        omit_empty_frames=bool(array.any()),
+    )
 
 
 def source_images(labels: Volume, source: Path, series: str | None) -> list[Any]:
@@ -183,7 +198,16 @@ def source_images(labels: Volume, source: Path, series: str | None) -> list[Any]
             for keyword in MAY_BE_EMPTY:
                 if keyword not in image:
                     setattr(image, keyword, None)
+            share_groups(image)
     return images
+
+
+def share_groups(image: Any) -> None:
+    """Puts what all frames of an enhanced file have in common where highdicom looks for it."""
+    for frame in list(image.get("PerFrameFunctionalGroupsSequence") or [])[:1]:
+        for keyword in ("PixelMeasuresSequence", "PlaneOrientationSequence"):
+            if keyword in frame and keyword not in image.SharedFunctionalGroupsSequence[0]:
+                setattr(image.SharedFunctionalGroupsSequence[0], keyword, frame[keyword].value)
 
 
 def describe(value: int, names: Mapping[int, str]) -> Any:
