@@ -1,8 +1,9 @@
 """`make bench`: the whole speed table, its plots and the growth of attention, under benchmarks/<date>/.
 
-Light networks run in every runtime, on one thread and on all, with batches of 1 and 4 and with a training step;
-the large peers, of which one pass takes seconds, in eager PyTorch and OpenVINO on one thread. Each part is a JSON
-file; a part that is there is not measured again, so an interrupted run goes on where it stopped.
+    python benchmarks/run.py [PART ...]        without names: all of them, which takes long
+
+Each part is a JSON file. A part that is there is not measured again, so an interrupted run goes on where it
+stopped; the report is written from the parts that are there.
 """
 
 import argparse
@@ -13,111 +14,133 @@ from pathlib import Path
 from typing import Any
 
 from veloxseg.benchmark import growth, plots
+from veloxseg.benchmark.machine import allowed_cores
 from veloxseg.benchmark.models import MODELS
 from veloxseg.benchmark.report import COUNTER_NOTE, machine_line, markdown
 from veloxseg.benchmark.run import benchmark
 from veloxseg.console import say
 from veloxseg.files import read_json, writable_folder, write_json
 
+Rows = list[dict[str, Any]]
+
 LIGHT = ["b", "s", "l", "b+", "c", "slim-unetr", "segformer-3d", "u-kan", "unet"]
 LARGE = [name for name in MODELS if name not in LIGHT]
 TOGETHER = 3  # large peers in one process: each keeps about 1 GB of buffers in OpenVINO
 
+# part -> heading and what measures it
+PARTS: dict[str, tuple[str, Callable[[], Rows]]] = {
+    "light": ("Light networks, one thread", partial(benchmark, LIGHT, threads=[1])),
+    "cores": (
+        "Light networks, all cores",
+        partial(benchmark, LIGHT, ["torch", "openvino"], [len(allowed_cores())]),
+    ),
+    "training": (
+        "Batches of 1 and 4, and a training step of batch 2 (VeloxSeg with its teachers), one thread",
+        partial(
+            benchmark, ["b", "s", "slim-unetr", "segformer-3d"], ["torch"], [1], batches=(1, 4), training=True
+        ),
+    ),
+    "growth": ("Growth of attention with the volume", growth.measure),
+    **{
+        f"large-{i // TOGETHER + 1}": (
+            f"Large peers, one thread: {', '.join(MODELS[name].title for name in LARGE[i : i + TOGETHER])}",
+            partial(benchmark, LARGE[i : i + TOGETHER], ["torch", "openvino"], [1]),
+        )
+        for i in range(0, len(LARGE), TOGETHER)
+    },
+}
+
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     today = datetime.date.today().isoformat()
+    parser.add_argument(
+        "parts", nargs="*", choices=[[], *PARTS], metavar="PART", help=f"of {', '.join(PARTS)}"
+    )
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).parent / today)
-    folder = writable_folder(parser.parse_args().output)
-    light = part(folder / "light.json", partial(benchmark, LIGHT, batches=(1, 4), training=True))
-    grown = part(folder / "growth.json", growth.measure)
-    large: list[dict[str, Any]] = []
-    for start in range(0, len(LARGE), TOGETHER):
-        names = LARGE[start : start + TOGETHER]
-        measure = partial(benchmark, names, ["torch", "openvino"], [1])
-        rows = part(folder / f"large-{'-'.join(names)}.json", measure)
-        large += [row for row in rows if row["model"] in names]
-    write_report(folder, light, large, grown)
+    arguments = parser.parse_args()
+    folder = writable_folder(arguments.output)
+    for name in arguments.parts or PARTS:
+        heading, measure = PARTS[name]
+        if not (folder / f"{name}.json").exists():
+            say(f"{heading}:")
+            write_json(folder / f"{name}.json", measure())
+    write_report(folder)
     say(f"{folder / 'README.md'}")
 
 
-def part(path: Path, measure: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    if not path.exists():
-        say(f"{path.stem}:")
-        write_json(path, measure())
-    rows: list[dict[str, Any]] = read_json(path)
-    return rows
+def write_report(folder: Path) -> None:
+    found: dict[str, Rows] = {
+        name: read_json(folder / f"{name}.json") for name in PARTS if (folder / f"{name}.json").exists()
+    }
+    tables = {name: rows for name, rows in found.items() if name != "growth"}
+    sections = [f"# Speed on {folder.name}"]
+    if tables:
+        sections += [machine_line(next(iter(tables.values()))[0]["machine"]), COUNTER_NOTE, METHOD]
+        sections += pictures(folder, tables)
+        sections += [f"## {PARTS[name][0]}\n\n{markdown(rows)}" for name, rows in tables.items()]
+    if "growth" in found:
+        sections += growth_section(folder, found["growth"])
+    (folder / "README.md").write_text("\n\n".join(sections) + "\n", encoding="utf-8")
 
 
-def write_report(
-    folder: Path, light: list[dict[str, Any]], large: list[dict[str, Any]], grown: list[dict[str, Any]]
-) -> None:
-    single = [row for row in [*light, *large] if (row["threads"], row["batch"]) == (1, 1)]
-    plots.plot_throughput(single, folder / "throughput.png")
-    plots.plot_dice(single, folder / "dice.png")
-    plots.plot_growth(grown, folder / "growth.png")
-    slopes = {name: growth.exponents(grown, name) for name in ("seconds", "macs")}
-    largest = {row["attention"]: row for row in grown if row["patch"] == growth.PATCHES[-1]}
+METHOD = (
+    "Made by `make bench`. Contenders ran in turn in one process per thread count, bound to as many cores, with random "
+    "weights; cold start (with OpenVINO's compiled graph in its cache) and peak memory come from a fresh process each. "
+    "Parameters and MACs are real; brackets hold what the paper prints. Slow contenders have 3 runs, fast ones up to 25."
+)
+
+
+def pictures(folder: Path, tables: dict[str, Rows]) -> list[str]:
+    """One thread, batch 1: the light part, and of the large ones what is not its yardstick."""
+    rows = [
+        row for name, part in tables.items() if name == "light" or name.startswith("large") for row in part
+    ]
+    seen = {(row["model"], row["runtime"]): row for row in reversed(rows) if row["patches_per_second"]}
+    if not seen:
+        return []
+    plots.plot_throughput(list(seen.values()), folder / "throughput.png")
+    plots.plot_dice(list(seen.values()), folder / "dice.png")
+    return [
+        "![patches per second against parameters](throughput.png)",
+        "![published Dice against patches per second](dice.png)",
+    ]
+
+
+def growth_section(folder: Path, rows: Rows) -> list[str]:
+    plots.plot_growth(rows, folder / "growth.png")
+    slopes = {name: growth.exponents(rows, name) for name in ("seconds", "macs")}
+    largest = {row["attention"]: row for row in rows if row["patch"] == growth.PATCHES[-1]}
     ratio = {
         name: largest["PWA"][name] / largest["window 7³"][name] for name in ("macs", "seconds", "memory_mb")
     }
-    text = f"""# Speed on {folder.name}
-
-{machine_line(light[0]["machine"])}
-
-{COUNTER_NOTE}
-
-Made by `make bench`; contenders were run in turn in one process per thread count, each bound to as many cores.
-Parameters and MACs are real; the bracket beside them is what the paper prints.
-
-## Light networks, every runtime
-
-{markdown(light)}
-
-## Large peers, one thread
-
-{markdown(large)}
-
-![patches per second against parameters](throughput.png)
-
-![published Dice against patches per second](dice.png)
-
-## Growth of attention with the volume
-
-One layer of VeloxSeg-B's first stage (one modality, 16 channels, one head) on a quarter of the patch's grid.
-
-{growth_table(grown)}
-
-![time and memory against the volume](growth.png)
-
-Growth with the volume, as the exponent between the two largest patches (1 is linear, 2 quadratic):
-
-{exponent_table(slopes)}
-
-The paper says that PWA's linear coefficient is about 7.87 % of Swin's. By its own formulas it is
-{"; ".join(f"{value:.2%} ({name})" for name, value in growth.coefficients().items())}.
-The first is the printed figure: the ratio 3³/7³ of the window volumes, that is, of the attention products alone.
-Real modules at {growth.PATCHES[-1]}³ (Swin's windows padded to fit, its attention fused by PyTorch): PWA takes
-{ratio["macs"]:.1%} of the multiply-accumulates, {ratio["seconds"]:.1%} of the time and {ratio["memory_mb"]:.1%} of
-the memory of window attention.
-"""
-    (folder / "README.md").write_text(text, encoding="utf-8")
-
-
-def growth_table(rows: list[dict[str, Any]]) -> str:
-    head = "| attention | patch | MACs M | ms | memory MB |\n|---|---:|---:|---:|---:|\n"
-    return head + "\n".join(
-        f"| {r['attention']} | {r['patch']}³ | {r['macs'] / 1e6:.1f} | {1e3 * r['seconds']:.1f} "
-        f"| {r['memory_mb']:.1f} |"
-        for r in rows
+    layers = "\n".join(
+        f"| {row['attention']} | {row['patch']}³ | {row['macs'] / 1e6:.1f} | {1e3 * row['seconds']:.1f} "
+        f"| {1e3 * row['seconds_low']:.1f}–{1e3 * row['seconds_high']:.1f} | {row['memory_mb']:.1f} |"
+        for row in rows
     )
-
-
-def exponent_table(slopes: dict[str, dict[str, float]]) -> str:
-    head = "| attention | time | MACs |\n|---|---:|---:|\n"
-    return head + "\n".join(
+    exponents = "\n".join(
         f"| {kind} | {slopes['seconds'][kind]:.2f} | {slopes['macs'][kind]:.2f} |" for kind in growth.KINDS
     )
+    formula = "; ".join(f"{value:.2%} ({name})" for name, value in growth.coefficients().items())
+    return [
+        "## Growth of attention with the volume",
+        "One layer of VeloxSeg-B's first stage (one modality, 16 channels, one head) on a quarter of the patch's grid, "
+        "eager PyTorch, one thread. Full and window attention are fused by PyTorch and never store their weights; "
+        "memory is what a pass adds to the process.",
+        f"| attention | patch | MACs M | ms | quartiles | memory MB |\n|---|---:|---:|---:|---:|---:|\n{layers}",
+        "![time and memory against the volume](growth.png)",
+        "Growth with the volume, as the exponent between the two largest patches (1 is linear, 2 quadratic):",
+        f"| attention | time | MACs |\n|---|---:|---:|\n{exponents}",
+        "The paper says that PWA's linear coefficient is about 7.87 % of Swin's. By its own formulas it is "
+        f"{formula}. The first is the printed figure: the ratio 3³/7³ of the window volumes, which is that of the "
+        "attention products alone.",
+        f"Real layers at {growth.PATCHES[-1]}³ (Swin's windows padded to fit): PWA takes {ratio['macs']:.1%} of the "
+        f"multiply-accumulates, {ratio['seconds']:.0%} of the time and {ratio['memory_mb']:.0%} of the memory of "
+        "window attention.",
+    ]
 
 
 if __name__ == "__main__":
