@@ -1,9 +1,9 @@
 """Preparing and loading against a straightforward MONAI pipeline, on the same data, in one run.
 
 MONAI: LoadImage → Orientation → Spacing → ResampleToMatch → CropForeground → normalise, cached in memory by
-CacheDataset; then RandCropByPosNegLabel (2 crops per volume, 1:1) and a flip along z. Ours: `prepare` (fingerprint, plan,
-alignment check, preprocessing to disk), then `patch_loader` with the same crops and flip. Each side runs in its own
-process; memory is the peak of the process tree's proportional set size, which counts our memory-mapped pages too.
+CacheDataset; then RandCropByPosNegLabel (2 crops per volume, 1:1) and a flip along z. Ours: `prepare` (fingerprint,
+plan, alignment check, preprocessing to disk), then `patch_loader` with the same crops and flip. Each side runs in
+its own process; memory is the peak of the process tree's proportional set size, which counts mapped pages too.
 
     python benchmarks/loader.py [--json benchmarks/loader.json]
 

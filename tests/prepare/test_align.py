@@ -8,6 +8,7 @@ import numpy as np
 from veloxseg.io.volume import Geometry, Volume
 from veloxseg.prepare.align import alignment
 from veloxseg.prepare.register import register
+from veloxseg.prepare.transform import label_to_network, to_network
 
 SHAPE = (48, 44, 40)
 
@@ -39,6 +40,17 @@ def test_field_of_view_that_is_too_small_is_measured(tools: Any) -> None:
     score = alignment(ct, half, "ct", "pet")
     assert score is not None
     assert 0.3 < score.coverage < 0.7
+
+
+def test_plan_that_registers_puts_the_hot_spot_onto_the_label(tools: Any) -> None:
+    ct, pet = petct(tools, (8, -5, 4))
+    label = tools.volume(tools.lesion(SHAPE, ct.geometry.affine), ct.geometry.affine)
+    inside = {}
+    for how in ("none", "rigid"):
+        plan = replace(tools.plan({"ct": "ct", "pet": "pet"}, (2, 2, 2)), register=how)
+        image, placement = to_network({"ct": ct, "pet": pet}, plan)
+        inside[how] = image[1][label_to_network(label, placement) == 1].mean()
+    assert inside["rigid"] > 1.5 * inside["none"]
 
 
 def test_rigid_registration_moves_the_scan_back(tools: Any) -> None:

@@ -37,3 +37,13 @@ def test_each_item_gives_a_result_or_says_why_not() -> None:
 
 def test_one_worker_runs_here_in_order() -> None:
     assert list(run_all(work, [5, 0, 6], workers=1)) == [(5, 25), (0, 0), (6, 36)]
+
+
+def threads(_: int) -> str | None:
+    return os.environ.get("OMP_NUM_THREADS")
+
+
+def test_workers_use_one_thread_and_leave_our_settings_alone() -> None:
+    before = dict(os.environ)
+    assert {result for _, result in run_all(threads, [0, 1], workers=2)} == {"1"}
+    assert dict(os.environ) == before

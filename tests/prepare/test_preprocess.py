@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,45 @@ def test_command_line_with_pictures(write_case: Callable[..., Case], tmp_path: P
     assert main([*arguments, "--patch", "30", "32", "32"]) == 2
     assert main(["prepare", str(tmp_path / "nowhere"), "-o", str(out)]) == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_folds_that_came_with_the_data_are_honoured(
+    make_dataset: Callable[..., Dataset], tmp_path: Path
+) -> None:
+    folds = ((("case_0", "case_1", "case_2"), ("case_3", "case_4")), (("case_3", "case_4"), ("case_0",)))
+    prepared = prepare(replace(make_dataset(5), folds=folds), tmp_path / "out", SETTINGS)
+    for number, (train, validation) in enumerate(folds):
+        split = prepared.split(number)
+        assert (split.train, split.validation) == (train, validation)
+        assert not set(split.test) & {*train, *validation}
+
+
+@pytest.mark.shared
+def test_dicom_with_contours_prepares_like_the_nifti(shared: Path, tmp_path: Path) -> None:
+    """One patient as DICOM series with RTSTRUCT and as NIfTI: the same network input and nearly the same label."""
+    results = {}
+    for kind, root, images, label in (
+        ("dicom", "sts_dicom", {"ct": "CT/image", "pet": "PET/image"}, "CT/mask/RS.dcm"),
+        ("nifti", "sts_petct", {"ct": "CT_image.nii.gz", "pet": "PET_image.nii.gz"}, "CT_mask.nii.gz"),
+    ):
+        folder = shared / "data" / root / "STS_002"
+        case = Case(
+            name="x", patient="x", images={n: folder / f for n, f in images.items()}, label=folder / label
+        )
+        dataset = Dataset(
+            name=kind,
+            layout="table",
+            root=folder,
+            modalities=("ct", "pet"),
+            labels={"background": 0, "tumour": 1},
+            cases=(case,),
+        )
+        prepared = prepare(dataset, tmp_path / kind, Settings(spacing=(2, 2, 3.27), patch=(32, 32, 32)))
+        results[kind] = np.array(prepared.image("x"), np.float32), np.array(prepared.label("x"))
+    (image, label), (other_image, other_label) = results["dicom"], results["nifti"]
+    assert 2 * (label & other_label).sum() / (label.sum() + other_label.sum()) > 0.9
+    assert np.abs(image[1] - other_image[1]).max() < 0.02
+    assert np.corrcoef(image[0].ravel(), other_image[0].ravel())[0, 1] > 0.999
 
 
 def test_damaged_store_is_one_clear_line(make_dataset: Callable[..., Dataset], tmp_path: Path) -> None:

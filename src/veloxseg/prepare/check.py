@@ -15,13 +15,13 @@ import numpy as np
 
 from veloxseg.console import progress
 from veloxseg.errors import VeloxSegError
-from veloxseg.io import Volume, grid_difference, read, read_label
+from veloxseg.io import Volume, grid_difference, read
 from veloxseg.prepare.align import alignment_warnings
 from veloxseg.prepare.dataset import Case, Dataset
 from veloxseg.prepare.modality import kind_of
 from veloxseg.prepare.parallel import Failure, run_all
 from veloxseg.prepare.problems import LEVELS, Problem, Report
-from veloxseg.prepare.reading import label_grid_problem, unknown_values
+from veloxseg.prepare.reading import label_grid_problem, open_label, unknown_values
 
 __all__ = ["check_case", "check_dataset"]
 
@@ -138,7 +138,7 @@ def _check_label(case: Case, volumes: dict[str, Volume], labels: dict[str, int],
             add("warning", "label", None, "there is no label", "the case is left out of training")
         return
     try:
-        label = read_label(case.label)
+        label = open_label(case.label, labels, volumes)
     except VeloxSegError as error:
         add("error", "label", case.label, *_split(str(error), case.label))
         return

@@ -8,6 +8,7 @@ the rest goes on. Memory is bounded by the number of workers; results should be 
 import contextlib
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ __all__ = ["Failure", "default_workers", "run_all"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS")
 TIME_LIMIT = 3600.0  # seconds for one case: a stuck network drive is reported, not waited for
 
 
@@ -91,10 +93,11 @@ def _attempt(function: Callable[[Item], Result], item: Item) -> Result | Failure
 
 def _serve(function: Callable[[Any], Any], pipe: Connection) -> None:
     """A worker's life: one item in, one result out, until the parent closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
     while True:
         try:
             item = pipe.recv()
-        except (EOFError, KeyboardInterrupt):
+        except EOFError:
             return
         pipe.send(_attempt(function, item))
 
@@ -102,9 +105,24 @@ def _serve(function: Callable[[Any], Any], pipe: Connection) -> None:
 def _start(context: Any, function: Callable[[Any], Any]) -> _Worker[Any]:
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(function, theirs), daemon=True)
-    process.start()
+    with _one_thread_each():
+        process.start()
     theirs.close()
     return _Worker(process, ours)
+
+
+@contextlib.contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Workers inherit these: as many processes as cores need no further threads, which only get in the way."""
+    before = dict(os.environ)
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+    try:
+        yield
+    finally:
+        for name in THREAD_VARIABLES:
+            os.environ.pop(name)
+            if name in before:
+                os.environ[name] = before[name]
 
 
 def _give(worker: _Worker[Item], waiting: list[Item]) -> None:

@@ -1,14 +1,16 @@
 """A case's scans and label as volumes."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
-from veloxseg.errors import DatasetError, GeometryError
+from veloxseg.errors import DatasetError, GeometryError, ImageError
 from veloxseg.io import Volume, grid_difference, read, read_label
-from veloxseg.prepare.dataset import Case
+from veloxseg.prepare.dataset import IMAGE_SUFFIXES, Case
+from veloxseg.prepare.modality import kind_of
 
-__all__ = ["label_grid_problem", "read_case_images", "read_case_label", "unknown_values"]
+__all__ = ["label_grid_problem", "open_label", "read_case_images", "read_case_label", "unknown_values"]
 
 SAME_GRID_MM = 0.1  # headers round: a tenth of a millimetre at the far corner is the same grid
 
@@ -28,7 +30,7 @@ def read_case_label(case: Case, labels: dict[str, int], volumes: Mapping[str, Vo
     """The label map; its values must be listed by the data set, its grid that of one of the scans."""
     if case.label is None:
         return None
-    volume = read_label(case.label)
+    volume = open_label(case.label, labels, volumes)
     unknown = unknown_values(volume, labels)
     if unknown:
         raise DatasetError(
@@ -40,6 +42,21 @@ def read_case_label(case: Case, labels: dict[str, int], volumes: Mapping[str, Vo
             f"{case.label}: {problem}; resample the label to its image with nearest neighbour"
         )
     return volume
+
+
+def open_label(path: Path, labels: Mapping[str, int], volumes: Mapping[str, Volume]) -> Volume:
+    """A label map; DICOM contours and segmentations need the scan they were drawn on, CT before others."""
+    if not path.is_dir() and path.name.lower().endswith(IMAGE_SUFFIXES):
+        return read_label(path)
+    scans = sorted(volumes, key=lambda name: (volumes[name].file_type != "dicom", kind_of(name) != "ct"))
+    reference = volumes[scans[0]] if scans else None
+    names = tuple(sorted((name for name, value in labels.items() if value), key=labels.__getitem__))
+    if len(names) == 1:
+        try:
+            return read_label(path, reference=reference)  # a sole region may be called anything
+        except ImageError:
+            pass
+    return read_label(path, reference=reference, rois=names)
 
 
 def unknown_values(label: Volume, labels: Mapping[str, int]) -> list[int]:

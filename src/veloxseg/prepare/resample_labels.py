@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veloxseg.io.volume import Geometry, Volume
-from veloxseg.prepare.boxes import label_boxes
+from veloxseg.prepare.boxes import label_boxes, nonzero_box
 from veloxseg.prepare.resample import SLAB_BYTES, AxisMap, axis_maps, interpolate, oblique
 
 __all__ = ["resample_label"]
@@ -52,13 +52,17 @@ def interpolate_labels(labels: Array, maps: Sequence[AxisMap], kernel: str) -> A
     indices = [m.gather(n) for m, n in zip(maps, view.shape, strict=True)]
     if all(taken is not None for taken in indices):
         return np.ascontiguousarray(view[np.ix_(*[taken for taken in indices if taken is not None])])
-    result = np.empty(tuple(m.size for m in maps), labels.dtype)
-    step = max(1, SLAB_BYTES // (4 * maps[1].size * maps[2].size))
-    for begin in range(0, maps[0].size, step):
-        into = slice(begin, min(begin + step, maps[0].size))
-        result[into] = _vote(
-            *_cut(view, maps, (into, slice(0, maps[1].size), slice(0, maps[2].size))), kernel
-        )
+    result = np.zeros(tuple(m.size for m in maps), labels.dtype)
+    box = nonzero_box(view)
+    if box is None:
+        return result
+    x, y, z = (_affected(m, side.start, side.stop) for m, side in zip(maps, box, strict=True))
+    if any(side.start >= side.stop for side in (x, y, z)):
+        return result
+    step = max(1, SLAB_BYTES // max(1, 4 * (y.stop - y.start) * (z.stop - z.start)))
+    for begin in range(x.start, x.stop, step):
+        into = (slice(begin, min(begin + step, x.stop)), y, z)
+        result[into] = _vote(*_cut(view, maps, into), kernel)
     return result
 
 

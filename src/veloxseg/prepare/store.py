@@ -64,7 +64,7 @@ class Prepared:
         try:
             cases = tuple(PreparedCase(c["name"], c["patient"], c["split"]) for c in listing["cases"])
             test = tuple(case.name for case in cases if case.split == "test")
-            folds = tuple(Split(tuple(f["train"]), tuple(f["validation"]), test) for f in listing["folds"])
+            folds = tuple(_fold(f["train"], f["validation"], test) for f in listing["folds"])
         except (KeyError, TypeError) as error:
             raise DatasetError(
                 f"{path / 'cases.json'} is damaged ({error}); run `veloxseg prepare` again"
@@ -111,6 +111,12 @@ class Prepared:
     def record(self, name: str) -> dict[str, Any]:
         """Placement, inputs, alignment scores and warnings of a case."""
         return _record(_file(self.path, name))
+
+
+def _fold(train: list[str], validation: list[str], test: tuple[str, ...]) -> Split:
+    """Folds that came with the data set may train on cases that the 6:2:2 split tests on: these are not unseen."""
+    seen = {*train, *validation}
+    return Split(tuple(train), tuple(validation), tuple(name for name in test if name not in seen))
 
 
 def write_case(
