@@ -129,7 +129,7 @@ def test_wrong_folders(dataset: Path, tmp_path: Path) -> None:
         evaluate_folder(tmp_path / "nowhere", dataset / "labels")
     with pytest.raises(DatasetError, match="holds no image"):
         evaluate_folder(tmp_path / "nothing", dataset / "labels")
-    with pytest.raises(DatasetError, match="holds no image"):
+    with pytest.raises(DatasetError, match="holds no image and is no data set"):
         evaluate_folder(dataset / "good", tmp_path / "nothing")
     with pytest.raises(DatasetError, match=r"'case_0'.*'case_0_0000'"):
         evaluate_folder(dataset / "images", dataset / "labels")
@@ -236,3 +236,47 @@ def test_mean_of_structures(tmp_path: Path) -> None:
     found = evaluate_folder(tmp_path / "p", tmp_path / "l", regions={"one": (1,), "two": (2,), "never": (7,)})
     assert found.mean("dice") == 0.5  # of the two that are there
     assert found.to_json()["mean_of_structures"]["p"]["dice"] == 0.5
+
+
+def test_labels_may_be_a_data_set(tmp_path: Path) -> None:
+    label = cube(2)
+    label[4:6, 4:6, 4:6] = 4
+    for number in range(2):
+        name = f"BraTS2021_0000{number}"
+        save(tmp_path / "brats" / name / f"{name}_seg.nii.gz", label)
+        save(tmp_path / "p" / f"{name}.nii.gz", label)
+        for modality in ("t1", "t1ce", "t2", "flair"):
+            scan = np.random.default_rng(number).random(label.shape, np.float32)
+            save(tmp_path / "brats" / name / f"{name}_{modality}.nii.gz", scan)
+    found = evaluate_folder(tmp_path / "p", tmp_path / "brats")
+    assert list(found.structures) == ["WT", "TC", "ET"]
+    assert found.mean() == 1
+    assert set(found.image_files["BraTS2021_00000"]) == {"t1", "t1ce", "t2", "flair"}
+
+
+def test_unseen_cases_of_a_data_set(dataset: Path) -> None:
+    for part, cases in (("Tr", (0, 1)), ("Ts", (2, 3, 4))):
+        for number in cases:
+            for kind, name in (
+                ("labels", f"case_{number}"),
+                *(("images", f"case_{number}_000{c}") for c in (0, 1)),
+            ):
+                (dataset / f"{kind}{part}").mkdir(exist_ok=True)
+                (dataset / kind / f"{name}.nii.gz").rename(dataset / f"{kind}{part}" / f"{name}.nii.gz")
+    text = '{"channel_names": {"0": "CT", "1": "PET"}, "labels": {"background": 0, "lesion": 1}, "numTraining": 2, '
+    (dataset / "dataset.json").write_text(text + '"file_ending": ".nii.gz"}', encoding="utf-8")
+    assert evaluate_folder(dataset / "good", dataset).cases == ("case_2", "case_3", "case_4")
+
+
+def test_ignored_voxels_are_not_scored(dataset: Path) -> None:
+    text = '{"labels": {"background": 0, "lesion": 1, "ignore": 2}}'
+    (dataset / "dataset.json").write_text(text, encoding="utf-8")
+    label = cube(1, 3, 9)
+    label[:, :, 9:] = 2
+    save(dataset / "labels" / "case_0.nii.gz", label)
+    prediction = cube(1, 3, 9)
+    prediction[3:9, 3:9, 9:] = 1
+    save(dataset / "good" / "case_0.nii.gz", prediction)
+    found = evaluate_folder(dataset / "good", dataset / "labels")
+    assert list(found.structures) == ["lesion"]
+    assert found.values("good", "lesion", "dice")[0] == 1

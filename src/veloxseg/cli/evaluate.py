@@ -16,7 +16,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder of predicted label maps; give it twice to compare two methods",
     )  # fmt: skip
     parser.add_argument(
-        "-l", "--labels", type=Path, required=True, metavar="FOLDER", help="folder of true label maps"
+        "-l",
+        "--labels",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="folder of true label maps, or a data set",
     )
     parser.add_argument(
         "-o", "--output", type=Path, required=True, metavar="REPORT", help="folder for the report"
@@ -25,7 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--regions", nargs="+", metavar="NAME=VALUES",
         help="structures to score, such as WT=1,2,4 TC=1,4 ET=4, or a known set: brats, brats2023, msd-brain, hecktor",
     )  # fmt: skip
-    parser.add_argument("--images", type=Path, metavar="FOLDER", help="scans to show behind the masks")
+    parser.add_argument(
+        "--images",
+        type=Path,
+        metavar="FOLDER",
+        help="scans to show behind the masks (a data set has its own)",
+    )
     parser.add_argument("--names", nargs="+", metavar="NAME", help="names of the methods, one per -p")
     parser.add_argument(
         "--tolerance",

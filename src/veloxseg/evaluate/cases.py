@@ -1,12 +1,13 @@
 """Which files belong together: a case is known by its file's name without the ending."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from veloxseg.errors import DatasetError, GeometryError
 from veloxseg.files import read_json
 from veloxseg.io import Geometry, grid_difference
 
-__all__ = ["SUFFIXES", "case_name", "check_same_grid", "label_names", "list_cases"]
+__all__ = ["SUFFIXES", "Labels", "case_name", "check_same_grid", "list_cases", "open_labels"]
 
 SUFFIXES = (".seg.nrrd", ".nii.gz", ".nii", ".nrrd", ".mha", ".mhd")
 
@@ -50,14 +51,60 @@ def check_same_grid(prediction: Geometry, label: Geometry, case: str, method: st
         )
 
 
-def label_names(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Names and values from the `dataset.json` in or above `folder` (nnU-Net or Decathlon); {} without one."""
+@dataclass(frozen=True, kw_only=True)
+class Labels:
+    """The truth: where it lies and what its values mean."""
+
+    files: dict[str, Path]  # by case
+    structures: dict[str, tuple[int, ...]]  # {} if nothing says what the values mean
+    ignore: int | None = None  # voxels of this value are not scored
+    images: dict[str, dict[str, Path]] = field(default_factory=dict)  # case -> modality -> file
+
+
+def open_labels(folder: Path) -> Labels:
+    """A folder of label maps, or a data set in any layout that prepare knows.
+
+    Of a data set with unseen (test) cases that have labels, those; else all cases with labels.
+    """
+    files = list_cases(folder)
+    if files:
+        return _with_names(files, folder)
+    from veloxseg.prepare.layouts import open_dataset
+
+    try:
+        dataset = open_dataset(folder)
+    except DatasetError as error:
+        raise DatasetError(
+            f"{folder} holds no image and is no data set of a known layout; give a folder with one label map per case"
+        ) from error
+    labelled = [(case.name, case.label, case.split) for case in dataset.cases if case.label is not None]
+    if not labelled:
+        raise DatasetError(
+            f"{folder} has {len(dataset.cases)} cases and no label; give a data set with labels"
+        )
+    unseen = [entry for entry in labelled if entry[2] == "test"]
+    structures = dict(dataset.regions or {})
+    for name, value in dataset.labels.items() if not structures else ():
+        if value not in (0, dataset.ignore_label):
+            structures[name] = (value,)
+    return Labels(
+        files={name: label for name, label, _ in unseen or labelled},
+        structures=structures,
+        ignore=dataset.ignore_label,
+        images={case.name: case.images for case in dataset.cases},
+    )
+
+
+def _with_names(files: dict[str, Path], folder: Path) -> Labels:
+    """Names and values from the `dataset.json` in or above the folder (nnU-Net or Decathlon), if there is one."""
     for path in (folder / "dataset.json", folder.parent / "dataset.json"):
         if path.is_file():
             content = read_json(path)
-            labels = content.get("labels", {}) if isinstance(content, dict) else {}
-            return _read_names(labels) if isinstance(labels, dict) else {}
-    return {}
+            given = content.get("labels") if isinstance(content, dict) else None
+            names = _read_names(given) if isinstance(given, dict) else {}
+            ignore = names.pop("ignore", (None,))[0]  # nnU-Net's word for voxels that nobody labelled
+            return Labels(files=files, structures=names, ignore=ignore)
+    return Labels(files=files, structures={})
 
 
 def _read_names(labels: dict[str, object]) -> dict[str, tuple[int, ...]]:

@@ -76,6 +76,7 @@ class Evaluation:
     extra: dict[str, tuple[str, ...]]  # method -> predictions without a label
     warnings: tuple[str, ...]
     label_files: dict[str, Path]
+    image_files: dict[str, dict[str, Path]]  # case -> modality -> file, where the labels came as a data set
     prediction_files: dict[str, dict[str, Path]]
     provenance: dict[str, Any]
 

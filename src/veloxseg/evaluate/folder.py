@@ -19,7 +19,7 @@ import numpy as np
 
 from veloxseg import __version__
 from veloxseg.errors import ConfigError, DatasetError
-from veloxseg.evaluate.cases import check_same_grid, label_names, list_cases
+from veloxseg.evaluate.cases import check_same_grid, list_cases, open_labels
 from veloxseg.evaluate.evaluation import Evaluation, Row
 from veloxseg.evaluate.metrics import DEFAULT_TOLERANCE_MM
 from veloxseg.evaluate.origin import predicted_by
@@ -48,8 +48,9 @@ def evaluate_folder(
 ) -> Evaluation:
     """Scores every case of `labels`; a case without a prediction counts as a failure.
 
-    `regions` names the structures to score; without it they are those of `dataset.json` beside the labels and
-    every other label value. `names` are the methods' names, one per folder of predictions. `tolerance_mm` is that
+    `labels` is a folder of label maps, or a data set in a layout that prepare knows. `regions` names the structures
+    to score; without it they are those of the data set (or the `dataset.json` beside the labels) and every other
+    label value. `names` are the methods' names, one per folder of predictions. `tolerance_mm` is that
     of NSD; without it, 2 mm or the longest side of a voxel (of the median case), whichever is larger.
     """
     started = time.monotonic()
@@ -57,23 +58,21 @@ def evaluate_folder(
         raise ConfigError(f"the tolerance of NSD is {tolerance_mm:g} mm; give a positive number, such as 2")
     folders = [Path(p) for p in ([predictions] if isinstance(predictions, str | Path) else predictions)]
     methods = _method_names(folders, names)
-    label_files = list_cases(Path(labels))
-    if not label_files:
-        raise DatasetError(f"{labels} holds no image; give a folder with one label map per case")
+    truth = open_labels(Path(labels))
+    label_files = truth.files
     prediction_files = {method: list_cases(folder) for method, folder in zip(methods, folders, strict=True)}
     for folder, found in zip(folders, prediction_files.values(), strict=True):
         _check_overlap(folder, found, Path(labels), label_files)
     sides = _check_grids(prediction_files, label_files)
     if tolerance_mm is None:
         tolerance_mm = max(DEFAULT_TOLERANCE_MM, math.ceil(median(sides) * 10) / 10)
-    named = {} if regions else label_names(Path(labels))
 
     def structures(values: frozenset[int]) -> Regions:
-        return regions or _with_unnamed(named, values)
+        return regions or _with_unnamed(truth.structures, values)
 
     def work(case: str) -> CaseResult:
         files = {method: found.get(case) for method, found in prediction_files.items()}
-        return score_case(case, label_files[case], files, structures, tolerance_mm)
+        return score_case(case, label_files[case], files, structures, tolerance_mm, truth.ignore)
 
     scored = _map(work, list(label_files), threads)
     results = dict(zip(label_files, progress(scored, len(label_files)), strict=True))
@@ -92,10 +91,11 @@ def evaluate_folder(
         missing={m: tuple(c for c in label_files if c not in found) for m, found in prediction_files.items()},
         extra={m: _extra(found, label_files) for m, found in prediction_files.items()},
         warnings=(
-            *_value_warnings(regions or named, values),
+            *_value_warnings(regions or truth.structures, values),
             *_tolerance_warnings(tolerance_mm, median(sides)),
         ),
         label_files=label_files,
+        image_files=truth.images,
         prediction_files=prediction_files,
         provenance={
             "veloxseg": __version__,

@@ -31,7 +31,10 @@ MOST_PLOTTED = 4  # structures with plots of their own; beyond, the page would b
 
 
 def write_report(evaluation: Evaluation, folder: str | Path, images: str | Path | None = None) -> Path:
-    """Writes report.html, metrics.json, metrics.csv and per-lesion.csv; `images` are drawn behind the masks."""
+    """Writes report.html, metrics.json, metrics.csv and per-lesion.csv; `images` are drawn behind the masks.
+
+    Without `images`, those of the data set are drawn, if the labels came as one.
+    """
     folder = writable_folder(folder)
     page = _page(evaluation, Path(images) if images is not None else None)
     write_tables(evaluation, folder)
@@ -156,7 +159,7 @@ def _pictures(evaluation: Evaluation, images: Path | None) -> Iterator[Html]:
         if name != "wrong structure" or len(evaluation.structures) > 1
     )
     yield element("ul", *swatch, class_="key")
-    found = find_images(images) if images is not None else {}
+    found = find_images(images) if images is not None else evaluation.image_files
     for case, rank in chosen_cases(evaluation).items():
         yield element("h3", f"{rank}: {case}")
         if images is not None and case not in found:

@@ -40,10 +40,17 @@ def score_case(
     prediction_files: Mapping[str, Path | None],
     structures: Callable[[frozenset[int]], Regions],
     tolerance_mm: float,
+    ignore: int | None = None,
 ) -> CaseResult:
-    """Scores the `structures` that follow from the label values found; a file that is None is a failure."""
+    """Scores the `structures` that follow from the label values found; a file that is None is a failure.
+
+    Voxels labelled `ignore` count as background in label and prediction.
+    """
     volume = read_label(label_file)
     label, geometry = volume.array, volume.geometry
+    ignored = None if ignore is None else label == ignore
+    if ignored is not None:
+        label[ignored] = 0
     label_boxes = value_boxes(label)
     rows: dict[tuple[str, str], Row] = {}
     values = set(label_boxes)
@@ -53,7 +60,10 @@ def score_case(
         if path is not None:
             read = read_label(path)
             check_same_grid(read.geometry, geometry, case, method)
-            prediction, boxes = read.array, value_boxes(read.array)
+            prediction = read.array
+            if ignored is not None:
+                prediction[ignored] = 0
+            boxes = value_boxes(prediction)
             hashes[method] = sha256(path)
         values |= boxes.keys()
         for name, members in structures(frozenset(boxes.keys() | label_boxes.keys())).items():
