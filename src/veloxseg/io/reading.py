@@ -48,7 +48,7 @@ def read(
         header = HEADER_READERS[kind](path, max_voxels)
         stored, warnings = read_voxels(header, pick_volume(header.volumes, volume))
         array = scaled_float32(stored, header)
-        check_image_values(array)
+        check_image_values(stored if has_whole_numbers(header) else array)  # they are quicker to go through
     return as_volume(header, array, path, warnings)
 
 
@@ -126,9 +126,15 @@ def file_kind(path: Path) -> str:
 
 def scaled(stored: npt.NDArray[Any], header: Header) -> npt.NDArray[Any]:
     """The numbers that the file means: as stored, or float32 where it has a slope or an intercept."""
-    assert header.stored is not None
-    slope, intercept = header.stored.slope, header.stored.intercept
-    return stored if (slope, intercept) == (1.0, 0.0) else scaled_float32(stored, header)
+    return scaled_float32(stored, header) if has_slope(header) else stored
+
+
+def has_slope(header: Header) -> bool:
+    return header.stored is not None and (header.stored.slope, header.stored.intercept) != (1.0, 0.0)
+
+
+def has_whole_numbers(header: Header) -> bool:
+    return header.dtype.kind in "iu" and not has_slope(header)
 
 
 def scaled_float32(stored: npt.NDArray[Any], header: Header) -> npt.NDArray[np.float32]:
