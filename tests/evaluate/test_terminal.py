@@ -1,0 +1,34 @@
+"""The tables on a terminal and elsewhere hold the same words, and names are never markup."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from veloxseg.evaluate import evaluate_folder
+from veloxseg.evaluate.terminal import print_policy, print_tables
+
+
+def test_terminal_and_plain_agree(
+    dataset: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [dataset / "good", dataset / "bad"]
+    found = evaluate_folder(folders, dataset / "labels", names=["[red]new", "old"])
+    print_tables(found)
+    plain = capsys.readouterr().out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "100")
+    print_tables(found)
+    drawn = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert plain.split() == drawn.split()
+    assert "[red]new" in plain
+    assert re.search(r"\[red\]new\s+6\s", plain)  # the cases that the mean rests on
+
+
+def test_policy_is_printed(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    print_policy(evaluate_folder(dataset / "bad", dataset / "labels"))
+    shown = capsys.readouterr().out
+    assert "of 7 cases, 1 false alarm, 1 no prediction" in shown
+    assert "Dice 0 and HD95 = diagonal" in shown
+    assert "tolerance of NSD 3 mm" in shown
