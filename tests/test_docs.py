@@ -1,0 +1,114 @@
+"""Every command in the documentation runs: on synthetic data so small, and for so few steps, that it takes seconds.
+
+A ```bash block holds `veloxseg` commands, which are run, or `make` targets, which must exist; what cannot run here (a
+cluster, an installation) stands in a ```text block. ```python blocks are run too.
+"""
+
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from veloxseg.cli import main
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# what makes a command small; anything not listed is run as it is printed
+REPLACED = {
+    "phantom": {"--cases": ["5"], "--test-cases": ["1"]},
+    "train": {"--epochs": ["1"], "--max-minutes": ["0.001"]},
+}
+ADDED = {
+    "phantom": ["--size", "32", "24", "40"],
+    "prepare": ["--patch", "32", "32", "64", "--workers", "1"],
+    "check": ["--workers", "1"],
+    "train": ["--set", "steps_per_epoch=1", "--epochs", "1"],
+}
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(
+        rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+
+
+def commands(page: Path) -> list[list[str]]:
+    text = "\n".join(blocks(page, "bash")).replace("\\\n", " ")
+    return [words for line in text.splitlines() if (words := shlex.split(line, comments=True))]
+
+
+def shortened(arguments: list[str]) -> list[str]:
+    verb, *rest = arguments
+    result = [verb]
+    for word in rest:
+        replacement = REPLACED.get(verb, {}).get(result[-1])
+        result += replacement if replacement is not None else [word]
+    return result + ADDED.get(verb, [])
+
+
+def target(arguments: list[str]) -> Path | None:
+    """The folder that a command makes."""
+    if arguments[0] == "phantom":
+        return Path(arguments[1])
+    return Path(arguments[arguments.index("-o") + 1]) if "-o" in arguments else None
+
+
+def run(arguments: list[str]) -> None:
+    folder = target(arguments)
+    if folder is not None and "--continue" not in arguments:
+        shutil.rmtree(
+            folder, ignore_errors=True
+        )  # the page makes what the fixture only lays ready for other pages
+    assert main(shortened(arguments)) == 0, f"`veloxseg {shlex.join(arguments)}` failed"
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folders that pages refer to, made once: data sets, prepared data, a model, predictions."""
+    folder = tmp_path_factory.mktemp("docs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        run(["phantom", "data", "--cases", "5", "--test-cases", "1"])
+        for layout in ("autopet", "hecktor", "brats"):
+            run(["phantom", layout, "--cases", "5", "--layout", layout])
+        run(["prepare", "data", "-o", "prepared"])
+        run(["train", "prepared", "-o", "run"])
+        run(["predict", "-m", "run", "-i", "data/imagesTs", "-o", "predictions"])
+        for name in ("labels-brats", "predictions-brats"):
+            Path(name).mkdir()
+            for label in Path("brats").glob("*/*_seg.nii.gz"):
+                shutil.copy(label, Path(name, label.name.replace("_seg", "")))
+        yield folder
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_run(page: Path, everything: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, snippets = commands(page), blocks(page, "python")
+    if not found and not snippets:
+        pytest.skip("no command on this page")
+    folder = tmp_path / "user"
+    shutil.copytree(everything, folder)
+    monkeypatch.chdir(folder)
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for program, *arguments in found:
+        if program == "make":
+            assert re.search(rf"^{re.escape(arguments[0])}:", makefile, re.MULTILINE), (
+                f"no target {arguments[0]}"
+            )
+        else:
+            assert program == "veloxseg", (
+                f"{page.name}: `{program}` cannot be run by this test; use a text block"
+            )
+            run(arguments)
+    for snippet in snippets:
+        exec(compile(snippet, str(page), "exec"), {})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+        if "://" not in link:
+            assert (page.parent / link).exists(), f"{page.name} links to {link}, which does not exist"
