@@ -27,7 +27,7 @@ def fingerprint(**ct: Any) -> dict[str, Any]:
     numbers = {"percentile_0.5": -80.0, "percentile_99.5": 200.0, "mean": 30.0, "std": 35.0}
     grid = {
         "median_spacing": [1.0, 1.0, 3.0],
-        "coarse_spacing": [0.8, 0.8, 1.5],
+        "fine_spacing": [0.8, 0.8, 1.5],
         "median_shape": [400.0, 400.0, 120.0],
     }
     common = {**grid, "intensity": {"foreground": numbers, "body": numbers}}

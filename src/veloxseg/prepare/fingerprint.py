@@ -84,7 +84,7 @@ def summarise(dataset: Dataset, cases: list[dict[str, Any]]) -> dict[str, Any]:
         modalities[name] = {
             "kind": kind_of(name),
             "median_spacing": np.median([g["spacing"] for g in grids], axis=0).tolist(),
-            "coarse_spacing": np.percentile([g["spacing"] for g in grids], 10, axis=0).tolist(),
+            "fine_spacing": np.percentile([g["spacing"] for g in grids], 10, axis=0).tolist(),
             "median_shape": np.median([g["shape"] for g in grids], axis=0).tolist(),
             "on_label_grid": sum(name in case["label_grid"] for case in cases),
             "intensity": pooled,

@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
@@ -48,7 +48,7 @@ def default_workers() -> int:
 
 def run_all(
     function: Callable[[Item], Result], items: Sequence[Item], workers: int, time_limit: float = TIME_LIMIT
-) -> Iterator[tuple[Item, Result | Failure]]:
+) -> Generator[tuple[Item, Result | Failure], None, None]:
     """Yields (item, result) in the order of completion; 0 or 1 workers run in this process, in order."""
     if workers <= 1 or len(items) <= 1:
         for item in items:

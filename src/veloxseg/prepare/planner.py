@@ -48,7 +48,7 @@ def make_plan(
         raise ConfigError(f"registration {register!r} is unknown; choose {', '.join(REGISTRATIONS)}")
     if spacing is None:
         spacing = choose_spacing(
-            modalities[reference]["median_spacing"], modalities[reference]["coarse_spacing"]
+            modalities[reference]["median_spacing"], modalities[reference]["fine_spacing"]
         )
     elif min(spacing) <= 0:
         raise ConfigError(f"spacing {spacing} must be positive millimetres")

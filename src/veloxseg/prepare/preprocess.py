@@ -112,12 +112,18 @@ def _run(cases: list[Case], folder: Path, plan: Plan, settings: Settings) -> dic
         say(f"{len(cases) - len(todo)} of {len(cases)} cases are prepared already")
     work = partial(prepare_case, folder=folder, plan=plan, seed=settings.seed)
     failures = {}
-    for case, result in progress(run_all(work, todo, settings.workers), "prepare", len(todo)):
-        if isinstance(result, Failure):
-            failures[case.name] = result.message
-        else:
-            for warning in result:
-                warn(f"{case.name}: {warning}")
+    results = run_all(work, todo, settings.workers)
+    try:
+        for case, result in progress(results, "prepare", len(todo)):
+            if isinstance(result, Failure):
+                failures[case.name] = result.message
+            else:
+                for warning in result:
+                    warn(f"{case.name}: {warning}")
+    finally:
+        results.close()  # ends the workers, also after Ctrl-C; what one was writing is left half done
+        for half in (folder / "data").glob(".part-*"):
+            half.unlink(missing_ok=True)
     return failures
 
 
@@ -177,5 +183,9 @@ def _write_listing(dataset: Dataset, cases: list[Case], folder: Path, settings: 
         folds = given_folds(cases, dataset.folds)
     else:
         folds = make_folds(cases, splits, settings.folds, settings.seed)
-    listing = [{"name": case.name, "patient": case.patient, "split": splits[case.name]} for case in cases]
+    listing = []
+    for case in cases:
+        record = case_record(folder, case.name) or {}
+        seen = {key: record[key] for key in ("alignment", "warnings") if record.get(key)}
+        listing.append({"name": case.name, "patient": case.patient, "split": splits[case.name], **seen})
     write_json(folder / "cases.json", {"seed": settings.seed, "cases": listing, "folds": folds})
