@@ -1,10 +1,12 @@
 """A tiny model with random weights, a tiny case, and a runtime that is plain arithmetic."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from veloxseg.console import set_quiet
 from veloxseg.io import Geometry, Volume, write
 from veloxseg.modelfolder import ModelFolder
 from veloxseg.prepare.plan import ModalityPlan, Normalisation, Plan
@@ -12,7 +14,7 @@ from veloxseg.prepare.plan import ModalityPlan, Normalisation, Plan
 PATCH = (64, 64, 32)  # the last stage is left with 2 x 2 x 1 voxels, enough for its instance norm
 
 
-def make_plan(labels: int = 2, *, regions: dict[str, tuple[int, ...]] | None = None, **changes) -> Plan:
+def build_plan(classes: int = 2, *, regions: dict[str, tuple[int, ...]] | None = None, **changes) -> Plan:
     ct = Normalisation(scheme="clip_zscore", low=-1000, high=1000, mean=0, std=400)
     values = {
         "dataset": "test",
@@ -24,13 +26,13 @@ def make_plan(labels: int = 2, *, regions: dict[str, tuple[int, ...]] | None = N
         "spacing": (2.0, 2.0, 2.0),
         "patch": PATCH,
         "windows": (),
-        "labels": {"background": 0, **{f"label{i}": i for i in range(1, labels)}},
+        "labels": {"background": 0, **{f"label{i}": i for i in range(1, classes)}},
         "regions": regions,
     }
     return Plan(**{**values, **changes})
 
 
-def write_model(folder: Path, plan: Plan, seed: int = 0, **provenance) -> Path:
+def save_model(folder: Path, plan: Plan, seed: int = 0, **provenance) -> Path:
     """VeloxSeg with random weights; the head's bias is set so that some voxels are labelled."""
     import torch
     from safetensors.torch import save_file
@@ -55,7 +57,7 @@ def write_model(folder: Path, plan: Plan, seed: int = 0, **provenance) -> Path:
     return folder
 
 
-def make_scans(shape: tuple[int, int, int] = (80, 70, 50), seed: int = 0, affine=None) -> dict[str, Volume]:
+def build_scans(shape: tuple[int, int, int] = (80, 70, 50), seed: int = 0, affine=None) -> dict[str, Volume]:
     """A body of soft tissue in air with a hot spot, as CT and PET on one grid."""
     random = np.random.default_rng(seed)
     grid = np.stack(np.meshgrid(*[np.linspace(-1, 1, n) for n in shape], indexing="ij"))
@@ -68,16 +70,78 @@ def make_scans(shape: tuple[int, int, int] = (80, 70, 50), seed: int = 0, affine
     return {name: Volume(array=array, geometry=geometry) for name, array in (("ct", ct), ("pet", pet))}
 
 
+class Arithmetic:
+    """A runtime of plain arithmetic: the difference (or the scores) depends on the voxel and on its window."""
+
+    name, threads = "arithmetic", 1
+
+    def __init__(self, outputs: int) -> None:
+        self.outputs, self.calls = outputs, 0
+
+    def __call__(self, window_1CXYZ: np.ndarray) -> np.ndarray:
+        self.calls += 1
+        base = window_1CXYZ[0].sum(0)
+        ramp = np.linspace(-1, 1, base.shape[0], dtype=np.float32)[:, None, None]
+        return np.stack(
+            [base * (k + 1) * 0.3 + np.sin(3 * k + base) + ramp * k for k in range(self.outputs)]
+        )[None]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Graphs that tests make do not land in the user's cache."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        yield folder
+
+
+@pytest.fixture(autouse=True)
+def loud() -> None:
+    """An earlier `--quiet` is not for this test."""
+    set_quiet(False)
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory, model: Path) -> dict[str, Path]:
+    """The model exported for each torch-free runtime."""
+    from veloxseg.infer.export import export
+
+    root = tmp_path_factory.mktemp("exported")
+    return {form: export(model, root / form, form) for form in ("openvino", "onnx")}
+
+
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("model") / "model", make_plan())
+    return save_model(tmp_path_factory.mktemp("model") / "model", build_plan())
 
 
 @pytest.fixture
 def case(tmp_path: Path) -> dict[str, Path]:
     """The files of one case, by modality."""
     files = {}
-    for name, volume in make_scans().items():
+    for name, volume in build_scans().items():
         files[name] = tmp_path / f"{name}.nii.gz"
         write(volume, files[name])
     return files
+
+
+# test modules cannot import from here, so the makers are fixtures
+@pytest.fixture(scope="session")
+def make_plan():
+    return build_plan
+
+
+@pytest.fixture(scope="session")
+def write_model():
+    return save_model
+
+
+@pytest.fixture(scope="session")
+def make_scans():
+    return build_scans
+
+
+@pytest.fixture(scope="session")
+def arithmetic():
+    return Arithmetic

@@ -13,6 +13,7 @@ Legend: N token of the volume, W window, M modality, H head, L token of a window
 """
 
 import math
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from torch.nn import functional as F
 
 from veloxseg.model.config import STAGES, STRIDES, NetworkConfig, PairedWindow, Size
 from veloxseg.model.decoder import UpSampling
+from veloxseg.model.encoder import EncoderStage
 from veloxseg.model.jlc import JLC
 from veloxseg.model.layers import ModalityLinear, NormLinear
 from veloxseg.model.network import VeloxSeg
@@ -54,7 +56,7 @@ class Difference(nn.Module):
         self.network = network
 
     def forward(self, image: Tensor) -> Tensor:
-        logits = self.network(image)
+        logits: Tensor = self.network(image)
         return logits[:, 1:] - logits[:, :1]
 
 
@@ -75,6 +77,17 @@ class Linear(nn.Module):
             weight = weight * source.norm_weight[modality].detach()
         self.register_buffer("weight", weight)
         self.register_buffer("bias", bias)
+
+    def scale(self, factors_C: Tensor) -> None:
+        """Multiplies the outputs."""
+        self.weight *= factors_C[:, None].to(self.weight)
+        if self.bias is not None:
+            self.bias *= factors_C.to(self.bias)
+
+    def add_to(self, y_NC: Tensor, x_NC: Tensor) -> Tensor:
+        """y + b + W x. OpenVINO 2026.4 crashes on few tokens when it fuses two products with a bias each."""
+        assert self.bias is not None
+        return y_NC + self.bias + F.linear(x_NC, self.weight)
 
     def forward(self, x_NC: Tensor) -> Tensor:
         return F.linear(x_NC, self.weight, self.bias)
@@ -123,7 +136,7 @@ class Convolution(nn.Module):
         self.register_buffer("bias", source.bias.detach() if bias and source.bias is not None else None)
 
     def forward(self, x_1CXYZ: Tensor) -> Tensor:
-        return F.conv3d(x_1CXYZ, self.weight, self.bias, self.stride, self.padding, 1, self.groups)  # type: ignore[arg-type]
+        return F.conv3d(x_1CXYZ, self.weight, self.bias, self.stride, self.padding, 1, self.groups)
 
 
 def merge_groups(weight: Tensor, groups: int, factor: int) -> tuple[Tensor, int]:
@@ -160,6 +173,10 @@ class ConvolutionBlock(nn.Module):
         return out
 
 
+def convolution_blocks(source: nn.Sequential, size: Size) -> nn.Sequential:
+    return nn.Sequential(*(ConvolutionBlock(cast(JLC, block), size) for block in source))
+
+
 class Attention(nn.Module):
     """PWA over the (N, C) tokens of every modality."""
 
@@ -178,8 +195,7 @@ class Attention(nn.Module):
         scale[: self.sizes[0]] = (self.sizes[0] // self.heads) ** -0.5  # of Q, in every pair
         scale = scale.repeat(len(self.pairs))
         for linear in self.project:
-            linear.weight *= scale[:, None].to(linear.weight)  # type: ignore[operator, union-attr]
-            linear.bias *= scale.to(linear.bias)  # type: ignore[operator, arg-type]
+            linear.scale(scale)  # type: ignore[operator]
         self.mixers = linears(source.mixer)
         self.register_buffer("bias_1HLL", source.bias.build().detach().contiguous())
         for i, pair in enumerate(self.pairs):
@@ -252,8 +268,7 @@ class TokenBlock(nn.Module):
         ):
             y = 2 * x + mixed
             hidden = F.gelu(expand(layer_norm(y)))
-            # the bias goes to y: OpenVINO 2026.4 crashes on few tokens when it fuses two products with bias
-            result.append(y + reduce.bias + F.linear(hidden, reduce.weight))
+            result.append(reduce.add_to(y, hidden))  # type: ignore[operator]
         return result
 
 
@@ -264,13 +279,17 @@ class EncoderLevel(nn.Module):
 
     def __init__(self, network: VeloxSeg, stage: int) -> None:
         super().__init__()
-        source = network.encoder.stages[stage]
+        source = cast(EncoderStage, network.encoder.stages[stage])
+        assert source.transformer is not None
+        assert source.join is not None
         self.feature = network.config.feature(stage)
-        self.down = Convolution(source.down[0], bias=False)
-        self.tokens = nn.ModuleList(TokenBlock(block) for block in source.transformer.blocks)
+        self.down = Convolution(cast(nn.Conv3d, source.down[0]), bias=False)
+        self.tokens = nn.ModuleList(
+            TokenBlock(cast(TransformerBlock, block)) for block in source.transformer.blocks
+        )
         self.norm = InstanceNorm(self.feature)
-        self.register_buffer("join", source.join[0].weight.detach().flatten(1))
-        self.blocks = nn.Sequential(*(ConvolutionBlock(block, self.feature) for block in source.blocks))
+        self.register_buffer("join", cast(nn.Conv3d, source.join[0]).weight.detach().flatten(1))
+        self.blocks = convolution_blocks(source.blocks, self.feature)
         merge = source.transformer.merge
         self.merges = linears(merge.reduce) if merge is not None else None
 
@@ -301,9 +320,9 @@ class DecoderLevel(nn.Module):
 
     def __init__(self, up: UpSampling, blocks: nn.Sequential, size: Size) -> None:
         super().__init__()
-        self.register_buffer("weight", up[0].weight.detach())
+        self.register_buffer("weight", cast(nn.ConvTranspose3d, up[0]).weight.detach())
         self.norm = InstanceNorm(size)
-        self.blocks = nn.Sequential(*(ConvolutionBlock(block, size) for block in blocks))  # type: ignore[arg-type]
+        self.blocks = convolution_blocks(blocks, size)
 
     def forward(self, deeper: Tensor, encoded: Tensor) -> Tensor:
         up = F.conv_transpose3d(deeper, self.weight, None, 2)

@@ -1,0 +1,54 @@
+"""Exported folders hold what prediction needs, and refuse what would be wrong."""
+
+import pytest
+
+from veloxseg.cli import main
+from veloxseg.errors import ConfigError, ModelError
+from veloxseg.files import read_json, sha256
+from veloxseg.infer.export import export
+from veloxseg.infer.parity import check_parity
+from veloxseg.modelfolder import ModelFolder
+
+
+def test_an_exported_folder_describes_itself(exported, model):
+    for form, folder in exported.items():
+        opened = ModelFolder.open(folder)
+        assert opened.plan == ModelFolder.open(model).plan
+        assert opened.provenance["weights_sha256"] == sha256(model / "model.safetensors")
+        assert opened.provenance["exported_to"] == form
+        report = read_json(folder / "parity.json")
+        assert {row["window"] for row in report["windows"]} >= {
+            "random",
+            "sparse 0.02%",
+            "sparse 5.00%",
+            "body",
+        }
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_torch_and_monai_bundle(model, tmp_path):
+    import torch
+
+    assert (
+        main(["export", "-m", str(model), "-o", str(tmp_path / "torch"), "--format", "torch", "--quiet"]) == 0
+    )
+    assert sha256(tmp_path / "torch" / "model.safetensors") == sha256(model / "model.safetensors")
+    bundle = export(model, tmp_path / "bundle", "monai-bundle")
+    plan = ModelFolder.open(model).plan
+    network = torch.jit.load(bundle / "models" / "model.ts")
+    with torch.inference_mode():
+        assert network(torch.zeros(1, 2, *plan.patch)).shape == (1, 2, *plan.patch)
+    inference = read_json(bundle / "configs" / "inference.json")
+    assert inference["inferer"]["roi_size"] == list(plan.patch)
+    assert read_json(bundle / "configs" / "metadata.json")["intended_use"].startswith("research use only")
+
+
+def test_what_is_refused(model, tmp_path):
+    with pytest.raises(ConfigError, match="choose from"):
+        export(model, tmp_path, "tflite")
+    with pytest.raises(ConfigError, match="the model itself"):
+        export(model, model, "onnx")
+    with pytest.raises(ModelError, match="differs from the network"):
+        check_parity({"worst_probability_difference": 2e-3, "worst_equal_labels": 1.0})
+    with pytest.raises(ModelError, match="differs from the network"):
+        check_parity({"worst_probability_difference": 0.0, "worst_equal_labels": 0.999})
