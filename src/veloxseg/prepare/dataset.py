@@ -9,6 +9,7 @@ from veloxseg.errors import DatasetError
 __all__ = ["IMAGE_SUFFIXES", "Case", "Dataset", "inside", "safe_name", "without_suffix"]
 
 IMAGE_SUFFIXES = (".nii.gz", ".nii", ".nrrd", ".nhdr", ".mha", ".mhd", ".hdr")
+MOST_LABEL = 65535
 SPLITS = ("train", "validation", "test")
 
 
@@ -40,6 +41,22 @@ class Dataset:
         if not self.cases:
             raise DatasetError(
                 f"{self.root} holds no case in {self.layout} layout; check the folder or name another --layout"
+            )
+        from veloxseg.io.checks import shown
+
+        values = list(self.labels.values())
+        if any(type(v) is not int or not 0 <= v <= MOST_LABEL for v in values) or len(set(values)) < len(
+            values
+        ):
+            raise DatasetError(
+                f"{self.root} lists the label values {shown(values)}, expected different numbers up to {MOST_LABEL}"
+            )
+        used = {v for region in (self.regions or {}).values() for v in region}
+        if self.ignore_label is not None:
+            used.add(self.ignore_label)
+        if unlisted := used - set(values):
+            raise DatasetError(
+                f"{self.root} uses label value {shown(unlisted)} in a region or as ignore without listing it; add it to labels"
             )
 
 

@@ -27,7 +27,7 @@ from veloxseg.prepare.transform import label_to_network, to_network
 
 __all__ = ["Settings", "prepare"]
 
-VERSION = 1  # of what preprocessing does to voxels; a change makes stored cases stale
+VERSION = 1  # of what preprocessing does to voxels and writes down; a change makes what is stored stale
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ def _fingerprint(dataset: Dataset, cases: list[Case], folder: Path, workers: int
     """Made once; taken from the folder if the same inputs were looked at before."""
     path = folder / "fingerprint.json"
     digest = _digest(
-        [dataset.labels, dataset.ignore_label, dataset.modalities, [_inputs(case) for case in cases]]
+        [VERSION, dataset.labels, dataset.ignore_label, dataset.modalities, [_inputs(case) for case in cases]]
     )
     if path.is_file():
         stored = read_json(path)

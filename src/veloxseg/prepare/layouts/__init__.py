@@ -6,7 +6,7 @@ A layout module has `recognises(path)`, quick and never raising for a foreign fo
 import importlib
 from pathlib import Path
 
-from veloxseg.errors import ConfigError, DatasetError
+from veloxseg.errors import ConfigError, DatasetError, VeloxSegError
 from veloxseg.prepare.dataset import Case, Dataset
 
 __all__ = ["LAYOUTS", "Case", "Dataset", "open_dataset"]
@@ -44,5 +44,23 @@ def _module(name: str):  # type: ignore[no-untyped-def]
 
 
 def _read(name: str, path: Path) -> Dataset:
-    dataset: Dataset = _module(name).read(path)
+    """What a description from outside may hold is endless; what no layout foresaw is still one clear line."""
+    try:
+        dataset: Dataset = _module(name).read(path)
+    except VeloxSegError:
+        raise
+    except (
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+        ArithmeticError,
+        RecursionError,
+        OSError,
+    ) as error:
+        from veloxseg.io.checks import shown
+
+        raise DatasetError(
+            f"{path} is not a sound {name} data set ({shown(error)}); compare its description with {LAYOUTS[name]}"
+        ) from error
     return dataset

@@ -23,7 +23,9 @@ def read_descriptor(path: Path) -> dict[str, Any]:
             f"cannot read {path}: {error.strerror or error}; check the file's permissions"
         ) from error
     except VeloxSegError as error:
-        raise DatasetError(str(error)) from error
+        from veloxseg.io.checks import shown
+
+        raise DatasetError(shown(error, 400)) from error
     if not isinstance(value, dict):
         raise DatasetError(
             f"{path} holds a {type(value).__name__}, expected an object; see the layout's documentation"
