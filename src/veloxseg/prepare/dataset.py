@@ -56,7 +56,7 @@ class Dataset:
             used.add(self.ignore_label)
         if unlisted := used - set(values):
             raise DatasetError(
-                f"{self.root} uses label value {shown(unlisted)} in a region or as ignore without listing it; add it to labels"
+                f"{self.root} uses label value {shown(unlisted)} in a region or as ignore; list it among the labels too"
             )
 
 
