@@ -297,7 +297,7 @@ class EncoderLevel(nn.Module):
         for block in self.tokens:
             tokens = block(tokens)
         together = torch.cat(tokens, -1) if len(tokens) > 1 else tokens[0]
-        joined = F.linear(together, self.join).T.reshape(1, -1, *self.feature)
+        joined = F.linear(together, self.join).unflatten(0, (1, *self.feature)).movedim(-1, 1)
         encoded: Tensor = self.blocks(self.norm(self.down(fused)) + self.norm(joined))
         return encoded, tokens
 
@@ -358,7 +358,7 @@ class InferenceForm(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         parts = image.split(self.config.in_channels, 1)
         tokens = [
-            conv(part)[0].flatten(1).T  # C X Y Z → N C
+            conv(part).movedim(1, -1).flatten(0, 3)  # 1 C X Y Z → (1 X Y Z) C
             for conv, part in zip(self.embeddings, parts, strict=True)
         ]
         encoded, fused = [], image
@@ -371,6 +371,6 @@ class InferenceForm(nn.Module):
             decoded = self.decoder[k](decoded, encoded[k])
         voxels = F.conv3d(decoded, self.head_weight, self.head_bias, padding=1)
         r = STRIDES[0]
-        split = voxels.reshape(1, -1, r, r, r, *self.config.feature(0))
-        #   1 K i j l X Y Z  →  1 K X i Y j Z l
-        return split.permute(0, 1, 5, 2, 6, 3, 7, 4).reshape(1, -1, *self.config.patch)
+        split = voxels.movedim(1, -1).reshape(*self.config.feature(0), -1, r, r, r)
+        #   X Y Z K i j l  →  1 K (X i) (Y j) (Z l)
+        return split.permute(3, 0, 4, 1, 5, 2, 6).reshape(1, -1, *self.config.patch)

@@ -56,11 +56,9 @@ def _to_ras(result: Segmentation) -> tuple[Any, npt.NDArray[np.float64]]:
     return lambda array: apply_orientation(array, orientation), spacing
 
 
-def _shown(array: Array, plane: str) -> Array:
-    """A slice (two RAS axes) as matplotlib draws it with the origin below: rows up, columns to the right."""
-    if plane == "sagittal":
-        return array.T[:, ::-1]  # front to the left
-    return array.T[:, ::-1]  # the patient's right to the left
+def _shown(array: Array) -> Array:
+    """A slice (two RAS axes) with the origin below: the patient's right, or front, to the left."""
+    return array.T[:, ::-1]
 
 
 def _aspect(plane: str, spacing: npt.NDArray[np.float64]) -> float:
@@ -80,7 +78,7 @@ def _projection(
     axes: Any, image: Array, labels: Array, plane: str, spacing: npt.NDArray[np.float64], *, inverted: bool
 ) -> None:
     low, high = _window(image, "pet" if inverted else "anatomy")
-    projected = _shown(image.max(axis=PLANES[plane]), plane)
+    projected = _shown(image.max(axis=PLANES[plane]))
     axes.imshow(
         projected,
         cmap="gray_r" if inverted else "gray",
@@ -90,7 +88,7 @@ def _projection(
         aspect=_aspect(plane, spacing),
         interpolation="bilinear",
     )
-    _outlines(axes, labels, lambda mask: _shown(mask.any(axis=PLANES[plane]), plane))
+    _outlines(axes, labels, lambda mask: _shown(mask.any(axis=PLANES[plane])))
     _finish(axes, f"{plane}, maximum")
 
 
@@ -107,7 +105,7 @@ def _slice(
     if "anatomy" in images:
         low, high = _window(images["anatomy"], "anatomy")
         axes.imshow(
-            _shown(images["anatomy"][place], plane),
+            _shown(images["anatomy"][place]),
             cmap="gray",
             vmin=low,
             vmax=high,
@@ -116,9 +114,11 @@ def _slice(
         )
     if "pet" in images:
         low, high = _window(images["pet"], "pet")
-        alpha = 0.45 if "anatomy" in images else 1.0
+        uptake = _shown(images["pet"][place])
+        # only what is hot covers the anatomy
+        alpha = np.clip(uptake / high, 0, 1) * 0.7 if "anatomy" in images else 1.0
         axes.imshow(
-            _shown(images["pet"][place], plane),
+            uptake,
             cmap="hot",
             vmin=low,
             vmax=high,
@@ -127,7 +127,7 @@ def _slice(
             alpha=alpha,
             interpolation="bilinear",
         )
-    _outlines(axes, labels, lambda mask: _shown(mask[place], plane))
+    _outlines(axes, labels, lambda mask: _shown(mask[place]))
     _finish(axes, plane)
 
 

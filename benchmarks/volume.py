@@ -1,0 +1,300 @@
+"""Whole volumes on one thread: time and memory against MONAI's sliding window, growth with size, 4 GiB, cold start.
+
+    python benchmarks/volume.py                 all parts; some ten minutes on a quiet machine
+    python benchmarks/volume.py cold large      some of them
+
+Every measurement runs in a process of its own. Weights are random: speed and memory do not depend on them. Results
+go to benchmarks/volume.json, the growth plot to benchmarks/volume_growth.png.
+"""
+
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).parent
+THREADS = 1
+VOLUME = (400, 400, 326)
+OVERLAP = 0.5
+EVERY = 16  # MONAI's side computes every 16th window by the network, and repeats its result for the others
+
+
+def synthetic_image(shape: tuple[int, ...], channels: int = 2) -> np.ndarray:
+    """Normalised noise everywhere: no window can be skipped."""
+    random = np.random.default_rng(0)
+    image = np.empty((channels, *shape), np.float32)
+    for plane in range(shape[0]):
+        image[:, plane] = random.standard_normal((channels, *shape[1:]), np.float32)
+    return image
+
+
+def write_model(folder: Path, classes: int) -> Path:
+    """Preset B with random weights for a plan of 2 modalities at 1 mm."""
+    import torch
+    from safetensors.torch import save_file
+
+    from veloxseg.model.config import NetworkConfig
+    from veloxseg.model.network import VeloxSeg
+    from veloxseg.modelfolder import ModelFolder
+    from veloxseg.prepare.plan import ModalityPlan, Normalisation, Plan
+
+    torch.manual_seed(0)
+    config = NetworkConfig(classes=classes)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(VeloxSeg(config).state_dict(), folder / "model.safetensors")
+    ct = Normalisation(scheme="clip_zscore", low=-1000, high=1000, mean=0, std=400)
+    plan = Plan(
+        dataset="benchmark",
+        modalities=(
+            ModalityPlan(name="ct", kind="ct", normalisation=ct),
+            ModalityPlan(name="pet", kind="pet", normalisation=Normalisation(scheme="zscore_body")),
+        ),
+        reference="ct",
+        spacing=(1.0, 1.0, 1.0),
+        patch=config.patch,
+        windows=config.big_windows,
+        labels={"background": 0, **{f"label{i}": i for i in range(1, classes)}},
+    )
+    ModelFolder(
+        path=folder, architecture="veloxseg", network=config.to_json(), plan=plan, provenance={}
+    ).write_description()
+    return folder
+
+
+def peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def child_ours(model: str, shape: list[int]) -> dict[str, Any]:
+    """Our sliding window by OpenVINO: labels of a whole volume."""
+    from veloxseg.infer.runtime import open_runtime
+    from veloxseg.infer.sliding import count_windows, predict_labels
+    from veloxseg.modelfolder import ModelFolder
+
+    folder = ModelFolder.open(model)
+    runtime = open_runtime(folder, "openvino", threads=THREADS)
+    image = synthetic_image(tuple(shape))
+    runtime(np.ascontiguousarray(image[None, :, :96, :96, :96]))
+    before, start = peak_mb(), time.perf_counter()
+    predict_labels(image, runtime, folder.plan, overlap=OVERLAP)
+    seconds = time.perf_counter() - start
+    windows = count_windows(tuple(shape), folder.plan.patch, OVERLAP)
+    return {"seconds": seconds, "extra_mb": peak_mb() - before, "peak_mb": peak_mb(), "windows": windows}
+
+
+def child_monai(model: str, shape: list[int]) -> dict[str, Any]:
+    """MONAI's sliding window on the eager network, then arg-max; see EVERY."""
+    import torch
+    from monai.inferers import sliding_window_inference
+
+    from veloxseg.modelfolder import ModelFolder
+    from veloxseg.networks import load_network
+
+    torch.set_num_threads(THREADS)
+    network = load_network(ModelFolder.open(model))
+    image = torch.from_numpy(synthetic_image(tuple(shape)))[None]
+    calls, network_seconds, last = 0, [], None
+
+    def predictor(window: torch.Tensor) -> torch.Tensor:
+        nonlocal calls, last
+        if calls % EVERY == 0:
+            start = time.perf_counter()
+            last = network(window)
+            network_seconds.append(time.perf_counter() - start)
+        calls += 1
+        assert last is not None
+        return last
+
+    with torch.inference_mode():
+        network(image[:, :, :96, :96, :96])
+        before, start = peak_mb(), time.perf_counter()
+        scores = sliding_window_inference(image, (96, 96, 96), 1, predictor, overlap=OVERLAP, mode="gaussian")
+        scores.argmax(1).to(torch.uint8)
+        seconds = time.perf_counter() - start
+    per_window = statistics.median(network_seconds)
+    return {
+        "seconds": seconds - sum(network_seconds) + calls * per_window,
+        "seconds_per_network_window": per_window,
+        "windows_computed": len(network_seconds),
+        "extra_mb": peak_mb() - before,
+        "peak_mb": peak_mb(),
+        "windows": calls,
+    }
+
+
+def child_large(model: str, ct: str, pet: str) -> dict[str, Any]:
+    """The whole way from files to a mask, kept below 4 GiB."""
+    from veloxseg.infer.predict import Options, Predictor
+    from veloxseg.infer.scans import Scans
+
+    predictor = Predictor([model], threads=THREADS, options=Options(overlap=0.25, max_ram=4.0))
+    scans = Scans({"ct": ct, "pet": pet})
+    expected = predictor.estimate(scans)
+    start = time.perf_counter()
+    result = predictor(scans)
+    return {
+        "shape": list(result.array.shape),
+        "classes": len(predictor.plan.labels),
+        "seconds": time.perf_counter() - start,
+        "peak_gib": peak_mb() / 1024,
+        "estimated_gib": expected.frugal_gib,
+        "windows_at_most": expected.windows,
+        "overlap": 0.25,
+        "laps": result.provenance["seconds"],
+    }
+
+
+def run_child(name: str, *arguments: Any) -> dict[str, Any]:
+    command = [sys.executable, __file__, f"child-{name}", json.dumps(arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    if done.returncode:
+        raise SystemExit(f"{name} failed:\n{done.stderr}")
+    value: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return value
+
+
+def against_monai(models: dict[str, Path]) -> dict[str, Any]:
+    """Interleaved, twice each; medians."""
+    ours, theirs = [], []
+    for _ in range(2):
+        ours.append(run_child("ours", str(models["openvino"]), VOLUME))
+        theirs.append(run_child("monai", str(models["weights"]), VOLUME))
+    found = {
+        side: {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+        for side, runs in (("veloxseg", ours), ("monai", theirs))
+    }
+    return {
+        "volume": [2, *VOLUME],
+        "overlap": OVERLAP,
+        "note": f"MONAI: the network computes every {EVERY}th window; its time is scaled to all {int(theirs[0]['windows'])}",
+        **found,
+        "time_ratio": found["monai"]["seconds"] / found["veloxseg"]["seconds"],
+        "memory_ratio": found["monai"]["extra_mb"] / found["veloxseg"]["extra_mb"],
+    }
+
+
+def growth(models: dict[str, Path]) -> list[dict[str, Any]]:
+    rows = []
+    for side in (96, 144, 192, 256, 320):
+        rows.append({"side": side, **run_child("ours", str(models["openvino"]), (side, side, side))})
+    plot(rows)
+    return rows
+
+
+def plot(rows: list[dict[str, Any]]) -> None:
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    voxels = [row["side"] ** 3 / 1e6 for row in rows]
+    image_mb = [8 * v for v in voxels]
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    left.plot(voxels, [row["seconds"] for row in rows], "o-", color="#1f77b4")
+    left.set(xlabel="million voxels", ylabel="seconds", title="time grows with the volume")
+    right.plot(voxels, [row["extra_mb"] for row in rows], "o-", color="#d62728", label="besides the image")
+    right.plot(voxels, image_mb, ":", color="#777777", label="the image itself (2 × float32)")
+    right.set(xlabel="million voxels", ylabel="MB", title="extra memory grows with a slab")
+    right.legend(frameon=False)
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_ylim(bottom=0)
+    figure.suptitle("Sliding window, preset B, OpenVINO, one thread, overlap 0.5")
+    figure.savefig(HERE / "volume_growth.png", dpi=120)
+
+
+def large(folder: Path) -> dict[str, Any]:
+    """512 x 512 x 800 voxels, CT and PET as files, four classes."""
+    import nibabel
+
+    from veloxseg.infer.export import export
+
+    model = write_model(folder / "four", 4)
+    export(model, folder / "four-openvino", "openvino")
+    shape = (512, 512, 800)
+    axes = [np.linspace(-1, 1, n, dtype=np.float32) for n in shape]
+    body = (axes[0][:, None] ** 2 + axes[1] ** 2) < 0.6
+    random = np.random.default_rng(0)
+    for name, inside, outside in (("ct", 40, -1000), ("pet", 20, 0)):
+        array = np.full(shape, outside, np.int16, order="F")
+        for z in range(shape[2]):
+            array[..., z][body] = inside + random.integers(-10, 10, int(body.sum()))
+        nibabel.save(nibabel.Nifti1Image(array, np.eye(4)), folder / f"{name}.nii")
+        del array
+    files = [str(folder / f"{name}.nii") for name in ("ct", "pet")]
+    return run_child("large", str(folder / "four-openvino"), *files)
+
+
+def cold(models: dict[str, Path], folder: Path) -> dict[str, Any]:
+    """`veloxseg predict` on one case of 96 cubed, from typing to done; the second figure has a compiled cache."""
+    import nibabel
+
+    random = np.random.default_rng(0)
+    for name in ("ct", "pet"):
+        array = random.integers(-100, 100, (96, 96, 96)).astype(np.int16) + (100 if name == "pet" else 0)
+        nibabel.save(nibabel.Nifti1Image(array, np.eye(4)), folder / f"small_{name}.nii.gz")
+    cache = tempfile.mkdtemp(dir=folder)
+    command = [sys.executable, "-m", "veloxseg", "predict", "-m", str(models["openvino"]), "--threads", "1"]
+    command += ["-i", f"ct={folder / 'small_ct.nii.gz'}", "-i", f"pet={folder / 'small_pet.nii.gz'}"]
+    environment = {**os.environ, "XDG_CACHE_HOME": cache}
+    seconds = []
+    for number in range(5):
+        start = time.perf_counter()
+        subprocess.run(
+            [*command, "-o", str(folder / f"cold{number}")], check=True, capture_output=True, env=environment
+        )
+        seconds.append(time.perf_counter() - start)
+    command[1:1] = ["-X", "importtime"]
+    listing = subprocess.run(
+        [*command, "-o", str(folder / "cold")], check=True, capture_output=True, text=True, env=environment
+    ).stderr
+    imported = [
+        line.rsplit("|", 1)[-1].strip() for line in listing.splitlines() if line.startswith("import time:")
+    ]
+    return {
+        "first_seconds": seconds[0],
+        "median_seconds": statistics.median(seconds[1:]),
+        "imports_torch": any(name == "torch" or name.startswith("torch.") for name in imported),
+        "modules_imported": len(imported),
+    }
+
+
+def main(parts: list[str]) -> None:
+    wanted = parts or ["cold", "large", "growth", "monai"]
+    path = HERE / "volume.json"
+    results = json.loads(path.read_text()) if path.is_file() else {}
+    with tempfile.TemporaryDirectory() as temporary:
+        from veloxseg.infer.export import export
+
+        folder = Path(temporary)
+        models = {"weights": write_model(folder / "two", 2)}
+        models["openvino"] = export(models["weights"], folder / "two-openvino", "openvino")
+        work = {
+            "cold": lambda: cold(models, folder),
+            "large": lambda: large(folder),
+            "growth": lambda: growth(models),
+            "monai": lambda: against_monai(models),
+        }
+        for part in wanted:
+            results[part] = work[part]()
+            results["machine"] = {"processor": platform.processor() or platform.machine(), "threads": THREADS}
+            path.write_text(json.dumps(results, indent=2) + "\n")
+            print(part, json.dumps(results[part], indent=2), flush=True)
+
+
+CHILDREN = {"ours": child_ours, "monai": child_monai, "large": child_large}
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3 and sys.argv[1].startswith("child-"):
+        print(json.dumps(CHILDREN[sys.argv[1].removeprefix("child-")](*json.loads(sys.argv[2]))))
+    else:
+        main(sys.argv[1:])
