@@ -104,22 +104,15 @@ def interpolate(array: Array, maps: Sequence[AxisMap], kernel: str) -> Floats:
     view = array.transpose([m.source_axis for m in maps])
     if abs(view.strides[0]) < abs(view.strides[2]):  # the last axis should be the contiguous one
         return interpolate(array, maps[::-1], kernel).transpose(2, 1, 0)
-    indices = [m.gather(n) for m, n in zip(maps, view.shape, strict=True)]
-    matrices = [
-        None if taken is not None else m.matrix(n, kernel)
-        for taken, m, n in zip(indices, maps, view.shape, strict=True)
-    ]
-    if indices[0] is not None:
-        view = view[indices[0]] if not _is_range(indices[0]) else view[indices[0][0] : indices[0][-1] + 1]
+    matrices: list[Floats | None] = []
+    for axis, m in enumerate(maps):
+        part, matrix = _needed(m, view.shape[axis], kernel)
+        view = view[(slice(None),) * axis + (part,)]
+        matrices.append(matrix)
     result = np.empty((view.shape[0], maps[1].size, maps[2].size), np.float32)
     step = max(1, SLAB_BYTES // max(1, 4 * view.shape[1] * view.shape[2]))
     for begin in range(0, view.shape[0], step):
-        slab = view[begin : begin + step]
-        for axis in (1, 2):
-            taken = indices[axis]
-            if taken is not None and not (_is_range(taken) and len(taken) == slab.shape[axis]):
-                slab = slab.take(taken, axis=axis)
-        slab = np.ascontiguousarray(slab, np.float32)
+        slab = np.ascontiguousarray(view[begin : begin + step], np.float32)
         if matrices[2] is not None:
             slab = slab @ matrices[2].T
         if matrices[1] is not None:
@@ -127,13 +120,24 @@ def interpolate(array: Array, maps: Sequence[AxisMap], kernel: str) -> Floats:
         result[begin : begin + step] = slab
     if matrices[0] is not None:
         result = (matrices[0] @ result.reshape(result.shape[0], -1)).reshape(-1, *result.shape[1:])
-    if kernel == "cubic" and array.size:
+    if kernel == "cubic" and any(matrix is not None for matrix in matrices):
         np.clip(result, array.min(), array.max(), out=result)  # a cubic kernel overshoots at edges
     return result
 
 
-def _is_range(indices: npt.NDArray[np.intp]) -> bool:
-    return bool(len(indices) == indices[-1] - indices[0] + 1 and (np.diff(indices) == 1).all())
+def _needed(m: AxisMap, size: int, kernel: str) -> tuple[Any, Floats | None]:
+    """What to take of a source axis, and the weights to apply to it; None if taking is all."""
+    taken = m.gather(size)
+    if taken is None:
+        matrix = m.matrix(size, kernel)
+        used = np.flatnonzero(matrix.any(axis=0))
+        part = slice(int(used[0]), int(used[-1]) + 1)
+        return part, np.ascontiguousarray(matrix[:, part])
+    direction = 1 if m.step > 0 else -1
+    if (np.diff(taken) == direction).all():  # a slice is a view, a list of indices a copy
+        stop = int(taken[-1]) + direction
+        return slice(int(taken[0]), stop if stop >= 0 else None, direction), None
+    return taken, None
 
 
 def resample_image(volume: Volume, target: Geometry, kernel: str, fill: float) -> Floats:
