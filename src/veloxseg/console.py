@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Iterator, Sized
 from typing import TypeVar
 
-__all__ = ["progress", "say", "set_quiet", "warn"]
+__all__ = ["is_quiet", "progress", "say", "set_quiet", "warn"]
 
 T = TypeVar("T")
 _quiet = False
@@ -15,6 +15,10 @@ def set_quiet(quiet: bool) -> None:
     """`--quiet`: only warnings and errors are printed."""
     global _quiet
     _quiet = quiet
+
+
+def is_quiet() -> bool:
+    return _quiet
 
 
 def say(text: str = "") -> None:

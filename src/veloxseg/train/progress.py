@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from veloxseg.console import say
+from veloxseg.console import is_quiet, say
 from veloxseg.files import atomic_path
 from veloxseg.train.schedule import Pace
 
@@ -38,7 +38,7 @@ class Display:
         self._writer: Any = None
 
     def __enter__(self) -> "Display":
-        if self.active and sys.stdout.isatty():
+        if self.active and not is_quiet() and sys.stdout.isatty():
             from rich.live import Live
 
             self._live = Live(refresh_per_second=4)
