@@ -10,8 +10,8 @@ from veloxseg.phantom.shapes import Field, Space
 __all__ = ["Lesion", "draw_lesions", "place_lesions"]
 
 SHARE_WITHOUT = 0.15
-SMALLEST = 7.0  # radius, millimetres
-FEWEST_VOXELS = 2.2  # radius of the smallest lesion; on a coarse grid small ones are drawn larger to keep it
+SMALLEST = 6.0  # radius, millimetres
+EXTRA_VOXELS = 2.0  # added to every radius, so that lesions have a shape on a coarse grid too
 # Lymph node stations in the body's frame, millimetres: neck, armpit, chest, along the aorta, groin.
 STATIONS = (
     (50.0, 5.0, -238.0), (-50.0, 5.0, -238.0), (128.0, -5.0, -325.0), (-128.0, -5.0, -325.0), (30.0, -8.0, -385.0),
@@ -47,7 +47,7 @@ class Lesion:
 def draw_lesions(random: np.random.Generator, harmless: bool = False) -> tuple[Lesion, ...]:
     """From none to a dozen, of many sizes; `harmless` ones are nodules and cysts seen only on CT."""
     none = random.random() < SHARE_WITHOUT
-    number = int(random.integers(0, 4)) if harmless else 0 if none else 1 + int(random.geometric(0.3))
+    number = int(random.integers(0, 4)) if harmless else 0 if none else 1 + int(random.geometric(0.4))
     return tuple(_draw_lesion(random, harmless) for _ in range(min(number, 12)))
 
 
@@ -55,7 +55,7 @@ def _draw_lesion(random: np.random.Generator, harmless: bool) -> Lesion:
     site = str(
         random.choice(["lung", "liver"]) if harmless else random.choice(list(HOSTS), p=[0.3, 0.2, 0.2, 0.3])
     )
-    radius = np.exp(random.uniform(np.log(SMALLEST), np.log(12.0 if harmless else 26.0)))
+    radius = np.exp(random.uniform(np.log(SMALLEST), np.log(12.0 if harmless else 24.0)))
     stretch = random.uniform(0.8, 1.25, 3)
     faint = random.random() < 0.12
     suv = random.uniform(2.4, 3.4) if faint else 4.0 + random.gamma(2.0, 2.2)
@@ -123,7 +123,7 @@ def _surface(
 ) -> tuple[tuple[slice, ...], Field]:
     """An ellipsoid whose surface is roughened by a few plane waves."""
     wide = 1 + 2.5 * lesion.roughness
-    x, y, z = (float(np.hypot(radius, FEWEST_VOXELS * space.spacing)) for radius in lesion.radii)
+    x, y, z = (radius + EXTRA_VOXELS * space.spacing for radius in lesion.radii)
     box, field = space.ellipsoid(centre, (x * wide, y * wide, z * wide))
     field = field * np.float32(wide * wide)
     parts = [

@@ -82,7 +82,7 @@ def draw(seed: int, index: int) -> Case:
         bend=random.uniform(2, 5),
         body=_draw_body(random),
         uptake={tissue: float(value) for tissue, value in uptake.items()},
-        brown_fat=float(random.uniform(3, 8)) if random.random() < 0.3 else 0.0,
+        brown_fat=float(random.uniform(2, 5)) if random.random() < 0.25 else 0.0,
         lesions=draw_lesions(random),
         look_alikes=draw_lesions(random, harmless=True),
         pet_step=float(random.choice([1.25, 1.4])),
