@@ -12,7 +12,7 @@ from pathlib import Path
 
 from veloxseg.console import say
 from veloxseg.errors import OutputError
-from veloxseg.files import writable_folder, write_json
+from veloxseg.files import read_json, writable_folder, write_json
 
 __all__ = ["Step", "demo_steps", "run_demo"]
 
@@ -48,10 +48,7 @@ def demo_steps(folder: Path, minutes: float = 4.0) -> list[Step]:
                 prepared,
                 "-o",
                 run,
-                "--max-minutes",
-                f"{minutes:g}",
-                "--set",
-                "augmentation=none",
+                *f"--max-minutes {minutes:g} --set augmentation=none".split(),
             ),
         ),
         Step(
@@ -96,8 +93,23 @@ def _clear(folder: Path) -> None:
 
 
 def _summary(folder: Path, steps: list[Step], seconds: list[float]) -> None:
-    say("\nDone. Synthetic data; research use only, not a medical device.\n")
+    """Per case what came out, then the times and where the report is."""
+    say("\nDone. The data are synthetic. Research use only, not a medical device.\n")
+    metrics = folder / "report" / "metrics.json"
+    if metrics.is_file():
+        say(f"  {'unseen case':<14}{'Dice':>6}  lesions found")
+        for case in read_json(metrics)["cases"]:
+            dice = "  none" if case["dice"] is None else f"{case['dice']:6.3f}"
+            say(
+                f"  {case['case']:<14}{dice}  {case['lesions_found']} of {case['lesions']}, {case['outcome']}"
+            )
+        say(f"  {'mean':<14}{_mean_dice(metrics):6.3f}\n")
     for step, taken in zip(steps, seconds, strict=True):
-        say(f"  {step.command[0]:<10}{taken:7.1f} s")
-    say(f"  {'in all':<10}{sum(seconds):7.1f} s\n")
+        say(f"  {step.command[0]:<14}{taken:6.1f} s")
+    say(f"  {'in all':<14}{sum(seconds):6.1f} s\n")
     say(f"report: {(folder / 'report' / 'report.html').resolve()}")
+
+
+def _mean_dice(metrics: Path) -> float:
+    (method,) = read_json(metrics)["mean_of_structures"].values()
+    return float(method["dice"])
