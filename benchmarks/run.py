@@ -23,12 +23,14 @@ from veloxseg.files import read_json, writable_folder, write_json
 
 Rows = list[dict[str, Any]]
 
+QUICK = ["b", "s", "slim-unetr", "segformer-3d", "unet"]  # as `veloxseg benchmark` without arguments
 LIGHT = ["b", "s", "l", "b+", "c", "slim-unetr", "segformer-3d", "u-kan", "unet"]
 LARGE = [name for name in MODELS if name not in LIGHT]
 TOGETHER = 3  # large peers in one process: each keeps about 1 GB of buffers in OpenVINO
 
 # part -> heading and what measures it
 PARTS: dict[str, tuple[str, Callable[[], Rows]]] = {
+    "quick": ("Five networks, one thread", partial(benchmark, QUICK, ["torch", "openvino"], [1])),
     "light": ("Light networks, one thread", partial(benchmark, LIGHT, threads=[1])),
     "cores": (
         "Light networks, all cores",
@@ -94,11 +96,10 @@ METHOD = (
 
 
 def pictures(folder: Path, tables: dict[str, Rows]) -> list[str]:
-    """One thread, batch 1: the light part, and of the large ones what is not its yardstick."""
-    rows = [
-        row for name, part in tables.items() if name == "light" or name.startswith("large") for row in part
-    ]
-    seen = {(row["model"], row["runtime"]): row for row in reversed(rows) if row["patches_per_second"]}
+    """One thread, batch 1. What several parts measured is taken from the last, the yardstick from the light one."""
+    parts = [name for name in tables if name not in ("cores", "training", "light")] + ["light"]
+    rows = [row for name in parts for row in tables.get(name, []) if row["patches_per_second"]]
+    seen = {(row["model"], row["runtime"]): row for row in rows}
     if not seen:
         return []
     plots.plot_throughput(list(seen.values()), folder / "throughput.png")

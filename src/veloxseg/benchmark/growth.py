@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from veloxseg.benchmark.machine import peak_rss_mb, pin, rss_mb
+from veloxseg.benchmark.machine import describe, peak_rss_mb, pin, rss_mb
 from veloxseg.console import say
 
 if TYPE_CHECKING:
@@ -49,10 +49,11 @@ def measure() -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = json.loads(
         subprocess.run([*job, "time"], stdout=subprocess.PIPE, check=True).stdout
     )
+    machine = describe()
     for row in rows:
         say(f"  memory of {row['attention']} attention at {row['patch']}³")
         done = subprocess.run([*job, row["attention"], str(row["patch"])], stdout=subprocess.PIPE, check=True)
-        row["memory_mb"] = json.loads(done.stdout)
+        row |= {"memory_mb": json.loads(done.stdout), "machine": machine}
     return rows
 
 

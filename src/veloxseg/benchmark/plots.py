@@ -110,11 +110,14 @@ def _colour(row: Row) -> str:
 def _write_labels(figure: Any, axes: Any, labels: Sequence[tuple[Row, float, float]]) -> None:
     """A name beside each point, on the first side where it covers neither another name nor a point."""
     from matplotlib.collections import PathCollection
+    from matplotlib.ticker import NullFormatter
     from matplotlib.transforms import Bbox
 
     for axis in (axes.xaxis, axes.yaxis):
         if axis.get_scale() == "log":
             axis.set_major_formatter("{x:g}")
+            low, high = axis.get_data_interval()
+            axis.set_minor_formatter("{x:g}" if high < 10 * low else NullFormatter())
     axes.margins(0.12, 0.08)
     figure.canvas.draw()
     scattered: list[Any] = [group for group in axes.collections if isinstance(group, PathCollection)]
