@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from veloxseg.errors import ShapeError
-from veloxseg.model.count import macs_as_published, parameters_as_published
+from veloxseg.model.count import macs, macs_as_published, parameters_as_published
 from veloxseg.peers import hcma_unet, urwkv
 from veloxseg.peers.scan import bidirectional_wkv, selective_scan
 
@@ -111,6 +111,36 @@ def test_figures_of_the_papers_tables(
     assert parameters_as_published(network) == pytest.approx(parameters * 1e6, rel=0.002)
     assert sum(p.numel() for p in network.parameters()) == pytest.approx(parameters * 1e6, rel=0.03)
     assert macs_as_published(network, (1, 2, *patch)) == pytest.approx(published * 1e9, rel=0.002)
+
+
+def test_half_of_the_published_work_of_hcma_unet_is_its_counters() -> None:
+    with torch.device("meta"):
+        network = hcma_unet.build((1, 1), 2, (32, 32, 32))
+    real, published = (count(network, (1, 2, 32, 32, 32)) for count in (macs, macs_as_published))
+    assert 0.5 < real / published < 0.6
+
+
+def test_training_lowers_the_loss_through_the_scan() -> None:
+    """A scan alone learns to repeat what it saw one position before, which needs gradients through time."""
+    torch.manual_seed(0)
+    length = 40
+    inputs = torch.randn(8, length, 1, 1)
+    parameters = [torch.full((1, 1, 1), -1.0), torch.randn(2, 1, 4), torch.randn(2, 1, 4)]
+    step, write, read = (tensor.requires_grad_() for tensor in parameters)
+    rate = -torch.arange(1.0, 5.0).view(1, 1, 4)
+    optimiser = torch.optim.Adam([step, write, read], lr=0.05)
+    losses = []
+    for _ in range(60):
+        steps = torch.nn.functional.softplus(step).expand(8, length, 1, 1)
+        outputs = selective_scan(
+            inputs, steps, rate, write.sum(0).expand(8, length, 1, 4), read.sum(0).expand(8, length, 1, 4)
+        )
+        loss = (outputs[:, 1:] - inputs[:, :-1]).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
 
 
 @every_peer

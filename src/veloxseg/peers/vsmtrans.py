@@ -18,7 +18,7 @@ deep supervision are left out.
 Matched at 2×96³, 2 classes: 12.73 M parameters (VeloxSeg's table has 12.48, as its counter leaves out position
 tables; the same rule gives 12.48 here) and 91.44 G multiply-accumulates as published (91.44); real work by
 FlopCounterMode/2 is 86.12 G. With 4 modalities and classes: 92.71 G (92.72). The table's figures for HECKTOR
-(3.12 M, 28.79 G) belong to half this width, and were not built.
+(3.12 M, 28.79 G) come out with half this width, which is not offered here.
 """
 
 # B batch, X Y Z grid, C channel, W window, L place in the window, H head
