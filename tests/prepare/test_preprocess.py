@@ -69,11 +69,17 @@ def test_second_run_continues(make_dataset: Callable[..., Dataset], tmp_path: Pa
     assert not [f for f in (out / "data").iterdir() if f.name.startswith(".")]
 
 
-def test_bad_cases_are_named(make_dataset: Callable[..., Dataset], tmp_path: Path) -> None:
+def test_bad_cases_are_named(make_dataset: Callable[..., Dataset], tmp_path: Path, capsys: Any) -> None:
     dataset = make_dataset(3)
     dataset.cases[1].images["pet"].write_bytes(b"not an image")
     with pytest.raises(DatasetError, match="case_1"):
         prepare(dataset, tmp_path / "out", SETTINGS)
+    dataset.cases[2].images["ct"].unlink()
+    with pytest.raises(DatasetError, match="2 of 3 cases cannot be used"):
+        prepare(dataset, tmp_path / "out", SETTINGS)
+    listed = capsys.readouterr().err
+    assert "case_1" in listed
+    assert "case_2" in listed
     assert not (tmp_path / "out" / "cases.json").exists()
 
 

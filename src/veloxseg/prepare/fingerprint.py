@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from veloxseg.console import progress
+from veloxseg.console import progress, warn
 from veloxseg.errors import DatasetError
 from veloxseg.io.volume import Geometry, Volume
 from veloxseg.prepare.body import body_mask, coarse_steps
@@ -39,11 +39,14 @@ def make_fingerprint(dataset: Dataset, cases: Iterable[Case], workers: int) -> d
             failures.append(f"{case.name}: {result.message}")
         else:
             found[case.name] = result
+    if len(failures) == 1:
+        raise DatasetError(failures[0])
     if failures:
-        more = (
-            f" (and {len(failures) - 1} more cases; `veloxseg check` lists all)" if len(failures) > 1 else ""
+        for failure in failures:
+            warn(failure)
+        raise DatasetError(
+            f"{len(failures)} of {len(cases)} cases cannot be used; repair or leave them out, as listed"
         )
-        raise DatasetError(failures[0] + more)
     return summarise(dataset, [found[case.name] for case in cases])
 
 

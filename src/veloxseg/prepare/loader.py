@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
 from veloxseg.errors import ConfigError, DatasetError
 from veloxseg.prepare.augment import PAPER, Augmentation, apply, draw, read_size
@@ -147,8 +147,9 @@ def patch_loader(
 
 
 def _collate(samples: list[dict[str, Any]]) -> dict[str, Any]:
+    # in a worker, default_collate stacks straight into the memory that is shared with the training process
     return {
-        "image": torch.stack([sample["image"] for sample in samples]),
-        "label": torch.stack([sample["label"] for sample in samples]),
+        "image": default_collate([sample["image"] for sample in samples]),
+        "label": default_collate([sample["label"] for sample in samples]),
         "case": [sample["case"] for sample in samples],
     }
