@@ -25,7 +25,7 @@ from veloxseg.evaluate.metrics import score
 from veloxseg.files import read_json, write_json
 from veloxseg.infer.predict import Predictor
 from veloxseg.infer.scans import Scans
-from veloxseg.io import read_image, read_label
+from veloxseg.io import read, read_label
 from veloxseg.modelfolder import ModelFolder
 from veloxseg.networks import load_network
 from veloxseg.prepare.layouts import open_dataset
@@ -183,7 +183,7 @@ def draw(data: Path, work: Path, cases: dict[str, Any], path: Path, title: str) 
     )
     for index, (name, scores) in enumerate(cases.items()):
         axes = figure.add_subplot(rows, columns, index + 1)
-        ct, pet = read_image(data / name / "CT_image.nii.gz"), read_image(data / name / "PET_image.nii.gz")
+        ct, pet = read(data / name / "CT_image.nii.gz"), read(data / name / "PET_image.nii.gz")
         label = read_label(data / name / "CT_mask.nii.gz").array > 0
         predicted = np.load(work / "predictions" / f"{name}.npy") > 0
         z = int(label.sum((0, 1)).argmax())
