@@ -57,3 +57,11 @@ def test_an_epoch_longer_than_the_time_is_cut() -> None:
 def test_validation_is_regular_and_last() -> None:
     pace = Pace.start(Recipe(epochs=12, validate_every=5), steps_per_epoch=1)
     assert [epoch for epoch in range(1, 13) if validates(pace, epoch)] == [5, 10, 12]
+
+
+def test_slow_validations_are_left_out_of_a_timed_training() -> None:
+    pace = Pace.start(Recipe(max_minutes=6.0), steps_per_epoch=10)
+    pace.step_seconds, pace.validation_seconds = 1.0, 45.0
+    pace.plan(9, 100.0, 1)
+    assert pace.epochs == 9 + (360 - 100 - 45) // 10
+    assert [epoch for epoch in range(10, 31) if validates(pace, epoch)] == [30]

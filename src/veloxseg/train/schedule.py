@@ -17,6 +17,7 @@ __all__ = ["Pace", "learning_rate", "validates"]
 
 SHORT_WARMUP = 0.05  # of a timed training, whose number of epochs is not known before
 SHORT_VALIDATIONS = 4  # of a timed training, evenly spread; a rate still high makes no best epoch anyway
+SHORT_VALIDATION_PART = 0.1  # of the time; if validations take longer, the one at the end must do
 SHORT_EPOCHS = 12  # a timed training has at least so many, so that it can be planned anew
 TRIAL_STEPS = 4  # steps that are timed before the first plan, after one that is not (it allocates)
 
@@ -48,6 +49,16 @@ class Pace:
     def timed(self) -> bool:
         return self.recipe.max_minutes is not None
 
+    @property
+    def short_validations(self) -> int:
+        """How many a timed training can afford."""
+        seconds = 60 * (self.recipe.max_minutes or 0)
+        return (
+            SHORT_VALIDATIONS
+            if self.validation_seconds <= SHORT_VALIDATION_PART * seconds / SHORT_VALIDATIONS
+            else 1
+        )
+
     def learning_rate(self, step: int) -> float:
         """Of the step number `step` of the whole training, from 0."""
         total = self.epochs * self.steps_per_epoch
@@ -58,7 +69,7 @@ class Pace:
         """Sets `epochs` to what fits in the time that is left. Does nothing in a training of fixed length."""
         if self.recipe.max_minutes is None or self.step_seconds <= 0:
             return
-        validations = max(1, SHORT_VALIDATIONS - validations_done)
+        validations = max(1, self.short_validations - validations_done)
         left = 60 * self.recipe.max_minutes - elapsed - validations * self.validation_seconds
         steps = max(0.0, left / self.step_seconds)
         if epochs_done == 0:  # a pass through much data may take longer than there is time
@@ -72,5 +83,5 @@ def validates(pace: Pace, epochs_done: int) -> bool:
         return True
     if not pace.timed:
         return epochs_done % pace.recipe.validate_every == 0
-    spacing = pace.epochs / SHORT_VALIDATIONS
+    spacing = pace.epochs / pace.short_validations
     return int(epochs_done / spacing) > int((epochs_done - 1) / spacing)
