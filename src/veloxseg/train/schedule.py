@@ -52,12 +52,8 @@ class Pace:
     @property
     def short_validations(self) -> int:
         """How many a timed training can afford."""
-        seconds = 60 * (self.recipe.max_minutes or 0)
-        return (
-            SHORT_VALIDATIONS
-            if self.validation_seconds <= SHORT_VALIDATION_PART * seconds / SHORT_VALIDATIONS
-            else 1
-        )
+        affordable = SHORT_VALIDATION_PART * 60 * (self.recipe.max_minutes or 0)
+        return SHORT_VALIDATIONS if SHORT_VALIDATIONS * self.validation_seconds <= affordable else 1
 
     def learning_rate(self, step: int) -> float:
         """Of the step number `step` of the whole training, from 0."""
