@@ -1,6 +1,6 @@
 """H-DenseFormer, NestedFormer, VSmTrans, A2FSeg: the published figures, shapes, gradients, and their parts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -15,6 +15,15 @@ Build = Callable[[tuple[int, ...], int, tuple[int, int, int]], nn.Module]
 BUILDS = [hdenseformer.build, nestedformer.build, vsmtrans.build, a2fseg.build]
 NAMES = ["h-denseformer", "nestedformer", "vsmtrans", "a2fseg"]
 every_peer = pytest.mark.parametrize("build", BUILDS, ids=NAMES)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Small tensors: more threads, beside another worker of the tests, take three times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize(

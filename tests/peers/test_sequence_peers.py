@@ -1,6 +1,6 @@
 """U-RWKV and HCMA-UNet: the chunked scans against naive recurrences, the published figures, gradients."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -13,6 +13,15 @@ from veloxseg.peers.scan import bidirectional_wkv, selective_scan
 
 Build = Callable[[tuple[int, ...], int, tuple[int, int, int]], nn.Module]
 every_peer = pytest.mark.parametrize("build", [urwkv.build, hcma_unet.build], ids=["u-rwkv", "hcma-unet"])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Small tensors: more threads, beside another worker of the tests, take three times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def scan_arguments(length: int, *, groups: int = 3, width: int = 2, state: int = 4) -> list[Tensor]:
