@@ -183,3 +183,9 @@ def test_cached_volumes_can_be_written_as_they_came(predictor, make_scans, tmp_p
         write(volume, files[name])
     result = predictor(Scans(files))
     assert result.labels.file_type == "nrrd"
+
+
+def test_swapped_modalities_are_refused(predictor, make_scans):
+    scans = make_scans()
+    with pytest.raises(DatasetError, match="look swapped"):
+        predictor(Scans({"ct": scans["pet"], "pet": scans["ct"]}))

@@ -24,15 +24,15 @@ __all__ = ["GRAPH_FILES", "convert", "graph_network"]
 GRAPH_FILES = {"openvino": ("model.bin", "model.xml"), "onnx": ("model.onnx",)}
 
 
-def graph_network(folder: ModelFolder) -> nn.Module:
-    """The network of a MODEL folder in the form that is exported."""
+def graph_network(folder: ModelFolder, runtime: str) -> nn.Module:
+    """The network of a MODEL folder in the form that is exported for a runtime."""
     two_classes = len(folder.plan.outputs) == 2 and folder.plan.regions is None
-    return inference_form(load_network(folder), difference=two_classes)
+    return inference_form(load_network(folder), runtime, difference=two_classes)
 
 
 def convert(folder: ModelFolder, runtime: str, into: Path) -> None:
     """Writes the graph of a model for `runtime` ("openvino" or "onnx") in the folder `into`."""
-    network = graph_network(folder)
+    network = graph_network(folder, runtime)
     window = torch.zeros(1, len(folder.plan.names), *folder.plan.patch)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of tracing: shapes are fixed on purpose

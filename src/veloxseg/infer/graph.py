@@ -4,9 +4,7 @@ What differs from the network in `model/`, each exact up to rounding:
 - constants are made once: position bias, up-sampling matrices, layer norms and 1/√C multiplied into the weights;
 - tokens are plain (N, C) matrices, one per modality, so that every projection has a constant weight;
 - biases in front of an instance norm do nothing and are dropped;
-- the mean of an instance norm is taken in two steps: one float32 sum over 24³ voxels loses three digits on nearly
-  empty windows (OpenVINO and onnxruntime sum in one accumulator);
-- groups of 4 channels are merged to 8 with zero blocks, which fills the vector registers of AVX2;
+- for OpenVINO, the mean of an instance norm is taken in two steps, and groups of 4 channels are merged to 8;
 - with two classes the head gives the difference of their logits: same labels, same probabilities, half the work.
 
 Legend: N token of the volume, W window, M modality, H head, L token of a window, C channel, XYZ space.
@@ -19,11 +17,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from veloxseg.infer.graphlayers import (
+    STYLES,
+    Convolution,
+    InstanceNorm,
+    Style,
+    convolution_blocks,
+    layer_norm,
+    linears,
+)
 from veloxseg.model.config import STAGES, STRIDES, NetworkConfig, PairedWindow, Size
 from veloxseg.model.decoder import UpSampling
 from veloxseg.model.encoder import EncoderStage
-from veloxseg.model.jlc import JLC
-from veloxseg.model.layers import ModalityLinear, NormLinear
 from veloxseg.model.network import VeloxSeg
 from veloxseg.model.pwa import PairedWindowAttention
 from veloxseg.model.transformer import TransformerBlock
@@ -31,20 +36,19 @@ from veloxseg.model.windows import upsampling_matrix, window_count
 
 __all__ = ["InferenceForm", "inference_form"]
 
-GROUP = 8  # channels: one AVX2 register of float32
 
+def inference_form(network: nn.Module, runtime: str, *, difference: bool) -> nn.Module:
+    """The network as it should be exported for a runtime.
 
-def inference_form(network: nn.Module, *, difference: bool) -> nn.Module:
-    """The network as it should be exported. `difference`: two classes give one output, the second minus the first.
-
-    Peers, and the ablations without a transformer stream or with another head, are exported as they are.
+    `difference`: two classes give one output, the second minus the first. Peers, and the ablations without a
+    transformer stream or with another head, are exported as they are.
     """
     if (
         isinstance(network, VeloxSeg)
         and network.config.attention != "none"
         and network.config.head == "pixel_shuffle"
     ):
-        return InferenceForm(network, difference=difference).eval()
+        return InferenceForm(network, STYLES[runtime], difference=difference).eval()
     return Difference(network).eval() if difference else network
 
 
@@ -58,123 +62,6 @@ class Difference(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         logits: Tensor = self.network(image)
         return logits[:, 1:] - logits[:, :1]
-
-
-class Linear(nn.Module):
-    """W x + b of one modality, with what a layer norm in front of it adds multiplied in."""
-
-    weight: Tensor
-    bias: Tensor | None
-
-    def __init__(self, source: ModalityLinear, modality: int) -> None:
-        super().__init__()
-        own = min(modality, len(source.weight) - 1)  # the ablations share one set of weights
-        weight = source.weight[own].detach().clone()
-        bias = None if source.bias is None else source.bias[own].detach().clone()
-        if isinstance(source, NormLinear):
-            shift = weight @ source.norm_bias[modality].detach()
-            bias = shift if bias is None else bias + shift
-            weight = weight * source.norm_weight[modality].detach()
-        self.register_buffer("weight", weight)
-        self.register_buffer("bias", bias)
-
-    def scale(self, factors_C: Tensor) -> None:
-        """Multiplies the outputs."""
-        self.weight *= factors_C[:, None].to(self.weight)
-        if self.bias is not None:
-            self.bias *= factors_C.to(self.bias)
-
-    def add_to(self, y_NC: Tensor, x_NC: Tensor) -> Tensor:
-        """y + b + W x. OpenVINO 2026.4 crashes on few tokens when it fuses two products with a bias each."""
-        assert self.bias is not None
-        return y_NC + self.bias + F.linear(x_NC, self.weight)
-
-    def forward(self, x_NC: Tensor) -> Tensor:
-        return F.linear(x_NC, self.weight, self.bias)
-
-
-def linears(source: ModalityLinear) -> nn.ModuleList:
-    """One per modality."""
-    return nn.ModuleList(Linear(source, m) for m in range(source.modalities))
-
-
-def layer_norm(x_NC: Tensor) -> Tensor:
-    return F.layer_norm(x_NC, x_NC.shape[-1:], eps=1e-6)
-
-
-class InstanceNorm(nn.Module):
-    """(x - mean) / sqrt(variance + 1e-5) over space, both means in two steps."""
-
-    def __init__(self, size: Size) -> None:
-        super().__init__()
-        self.first = [max(d for d in range(1, 7) if side % d == 0) for side in size]
-        self.second = [side // d for side, d in zip(size, self.first, strict=True)]
-
-    def forward(self, x_1CXYZ: Tensor) -> Tensor:
-        centred = x_1CXYZ - self.mean(x_1CXYZ)
-        return centred * torch.rsqrt(self.mean(centred * centred) + 1e-5)
-
-    def mean(self, x_1CXYZ: Tensor) -> Tensor:
-        blocks = F.avg_pool3d(x_1CXYZ, self.first)
-        return blocks if max(self.second) == 1 else F.avg_pool3d(blocks, self.second)
-
-
-class Convolution(nn.Module):
-    """A convolution with constant weights; `bias=False` drops a bias that an instance norm would take away."""
-
-    weight: Tensor
-    bias: Tensor | None
-
-    def __init__(self, source: nn.Conv3d, *, bias: bool = True) -> None:
-        super().__init__()
-        self.groups = source.groups
-        weight = source.weight.detach()
-        if self.groups > 1 and weight.shape[1] < GROUP and self.groups % (GROUP // weight.shape[1]) == 0:
-            weight, self.groups = merge_groups(weight, self.groups, GROUP // weight.shape[1])
-        self.stride, self.padding = source.stride, source.padding
-        self.register_buffer("weight", weight)
-        self.register_buffer("bias", source.bias.detach() if bias and source.bias is not None else None)
-
-    def forward(self, x_1CXYZ: Tensor) -> Tensor:
-        return F.conv3d(x_1CXYZ, self.weight, self.bias, self.stride, self.padding, 1, self.groups)
-
-
-def merge_groups(weight: Tensor, groups: int, factor: int) -> tuple[Tensor, int]:
-    """The same convolution with `factor` groups in one, zeros between what does not belong together."""
-    outputs, inputs = weight.shape[:2]
-    merged = weight.new_zeros(outputs, inputs * factor, *weight.shape[2:])
-    for output in range(outputs):
-        place = output * groups // outputs % factor * inputs
-        merged[output, place : place + inputs] = weight[output]
-    return merged, groups // factor
-
-
-class ConvolutionBlock(nn.Module):
-    """JLC."""
-
-    def __init__(self, source: JLC, size: Size) -> None:
-        super().__init__()
-        self.norm = InstanceNorm(size)
-        self.several = len(source.convs) > 1
-        self.branches = nn.ModuleList(
-            Convolution(conv, bias=not self.several)  # type: ignore[arg-type]
-            for conv in source.convs
-        )
-        self.expand = Convolution(source.expand)
-        self.reduce = Convolution(source.reduce)
-
-    def forward(self, x_1CXYZ: Tensor) -> Tensor:
-        y = x_1CXYZ
-        for convolution in self.branches:
-            branch = convolution(x_1CXYZ)
-            y = y + (F.gelu(self.norm(branch)) if self.several else branch)
-        hidden = F.gelu(self.expand(self.norm(y)))
-        out: Tensor = y + self.reduce(hidden)
-        return out
-
-
-def convolution_blocks(source: nn.Sequential, size: Size) -> nn.Sequential:
-    return nn.Sequential(*(ConvolutionBlock(cast(JLC, block), size) for block in source))
 
 
 class Attention(nn.Module):
@@ -277,19 +164,19 @@ class EncoderLevel(nn.Module):
 
     join: Tensor
 
-    def __init__(self, network: VeloxSeg, stage: int) -> None:
+    def __init__(self, network: VeloxSeg, stage: int, style: Style) -> None:
         super().__init__()
         source = cast(EncoderStage, network.encoder.stages[stage])
         assert source.transformer is not None
         assert source.join is not None
         self.feature = network.config.feature(stage)
-        self.down = Convolution(cast(nn.Conv3d, source.down[0]), bias=False)
+        self.down = Convolution(cast(nn.Conv3d, source.down[0]), style, bias=False)
         self.tokens = nn.ModuleList(
             TokenBlock(cast(TransformerBlock, block)) for block in source.transformer.blocks
         )
-        self.norm = InstanceNorm(self.feature)
+        self.norm = InstanceNorm(self.feature, style)
         self.register_buffer("join", cast(nn.Conv3d, source.join[0]).weight.detach().flatten(1))
-        self.blocks = convolution_blocks(source.blocks, self.feature)
+        self.blocks = convolution_blocks(source.blocks, self.feature, style)
         merge = source.transformer.merge
         self.merges = linears(merge.reduce) if merge is not None else None
 
@@ -318,11 +205,11 @@ class EncoderLevel(nn.Module):
 class DecoderLevel(nn.Module):
     weight: Tensor
 
-    def __init__(self, up: UpSampling, blocks: nn.Sequential, size: Size) -> None:
+    def __init__(self, up: UpSampling, blocks: nn.Sequential, size: Size, style: Style) -> None:
         super().__init__()
         self.register_buffer("weight", cast(nn.ConvTranspose3d, up[0]).weight.detach())
-        self.norm = InstanceNorm(size)
-        self.blocks = convolution_blocks(blocks, size)
+        self.norm = InstanceNorm(size, style)
+        self.blocks = convolution_blocks(blocks, size, style)
 
     def forward(self, deeper: Tensor, encoded: Tensor) -> Tensor:
         up = F.conv_transpose3d(deeper, self.weight, None, 2)
@@ -336,15 +223,15 @@ class InferenceForm(nn.Module):
     head_weight: Tensor
     head_bias: Tensor
 
-    def __init__(self, network: VeloxSeg, *, difference: bool) -> None:
+    def __init__(self, network: VeloxSeg, style: Style, *, difference: bool) -> None:
         super().__init__()
         self.config: NetworkConfig = network.config
         embedding = network.encoder.embedding
         assert embedding is not None
-        self.embeddings = nn.ModuleList(Convolution(conv) for conv in embedding.convs)  # type: ignore[arg-type]
-        self.encoder = nn.ModuleList(EncoderLevel(network, stage) for stage in range(STAGES))
+        self.embeddings = nn.ModuleList(Convolution(conv, style) for conv in embedding.convs)  # type: ignore[arg-type]
+        self.encoder = nn.ModuleList(EncoderLevel(network, stage, style) for stage in range(STAGES))
         self.decoder = nn.ModuleList(
-            DecoderLevel(up, blocks, self.config.feature(k))  # type: ignore[arg-type]
+            DecoderLevel(up, blocks, self.config.feature(k), style)  # type: ignore[arg-type]
             for k, (up, blocks) in enumerate(zip(network.decoder.ups, network.decoder.blocks, strict=True))
         )
         head = network.head[0]  # type: ignore[index]

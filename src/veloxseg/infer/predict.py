@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from veloxseg.errors import ConfigError, GeometryError
+from veloxseg.errors import ConfigError
+from veloxseg.infer.checks import check_scans
 from veloxseg.infer.decoding import Decoding
 from veloxseg.infer.estimate import Estimate, estimate
 from veloxseg.infer.postprocess import keep_largest, remove_smaller
@@ -156,8 +157,8 @@ class Predictor:
         self, scans: Scans, missing: tuple[str, ...], reference_name: str
     ) -> tuple[Floats, Placement, Volume, tuple[str, ...]]:
         """Network input, its place, the reference scan without its voxels, and what the user should know."""
-        _check_overlap(scans, reference_name)
         plan = _plan_without(self.plan, missing, reference_name)
+        found = check_scans(scans, plan)
         image_CXYZ, placement = to_network(scans, plan)
         if missing:
             present = [c for c, name in enumerate(self.plan.names) if name not in missing]
@@ -167,7 +168,7 @@ class Predictor:
         held = scans[reference_name]
         reference = replace(held, array=np.empty((0, 0, 0), np.float32))
         warnings = [f"{name}: {text}" for name, texts in scans.warnings.items() for text in texts]
-        warnings += [f"{name} is missing; the model was trained for that" for name in missing]
+        warnings += [*found, *(f"{name} is missing; the model was trained for that" for name in missing)]
         scans.release()
         return image_CXYZ, placement, reference, tuple(warnings)
 
@@ -261,25 +262,3 @@ def _plan_without(plan: Plan, missing: tuple[str, ...], reference: str) -> Plan:
         reference=reference,
         modalities=tuple(modality for modality in plan.modalities if modality.name not in missing),
     )
-
-
-def _check_overlap(scans: Scans, reference: str) -> None:
-    """Scans of one case lie in the same place; those that do not even touch were mixed up."""
-    grids = scans.grids()
-    low, high = _bounds(grids[reference].affine, grids[reference].shape)
-    for name, grid in grids.items():
-        other_low, other_high = _bounds(grid.affine, grid.shape)
-        gap = float(np.maximum(other_low - high, low - other_high).max())
-        if gap > 0:
-            raise GeometryError(
-                f"{name} and {reference} lie {gap:.0f} mm apart and have no place in common; "
-                "are they of the same examination? Register them first"
-            )
-
-
-def _bounds(
-    affine: npt.NDArray[np.float64], shape: tuple[int, int, int]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    corners = np.array(np.meshgrid(*[(-0.5, n - 0.5) for n in shape])).reshape(3, -1)
-    points = affine[:3, :3] @ corners + affine[:3, 3:]
-    return points.min(axis=1), points.max(axis=1)

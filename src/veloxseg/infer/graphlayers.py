@@ -1,0 +1,164 @@
+"""Layers of the inference form (see graph.py): constant weights, and what each runtime likes best.
+
+Legend: N token of the volume, C channel, XYZ space.
+"""
+
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from veloxseg.model.config import Size
+from veloxseg.model.jlc import JLC
+from veloxseg.model.layers import ModalityLinear, NormLinear
+
+__all__ = [
+    "STYLES",
+    "Convolution",
+    "InstanceNorm",
+    "Linear",
+    "Style",
+    "convolution_blocks",
+    "layer_norm",
+    "linears",
+]
+
+
+@dataclass(frozen=True)
+class Style:
+    """Exact rewrites that help one runtime and hurt another; measured, preset B, one thread."""
+
+    two_step_mean: bool
+    least_group: int  # channels of a group convolution; narrower groups are merged with zero blocks
+
+
+STYLES = {
+    # OpenVINO sums variances in one accumulator, which costs three digits on nearly empty windows; AVX2 has
+    # registers of 8 numbers
+    "openvino": Style(two_step_mean=True, least_group=8),
+    # onnxruntime's own norm is exact enough and its pooling slow; its group convolution is bound by memory
+    "onnx": Style(two_step_mean=False, least_group=1),
+}
+
+
+class Linear(nn.Module):
+    """W x + b of one modality, with what a layer norm in front of it adds multiplied in."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def __init__(self, source: ModalityLinear, modality: int) -> None:
+        super().__init__()
+        own = min(modality, len(source.weight) - 1)  # the ablations share one set of weights
+        weight = source.weight[own].detach().clone()
+        bias = None if source.bias is None else source.bias[own].detach().clone()
+        if isinstance(source, NormLinear):
+            shift = weight @ source.norm_bias[modality].detach()
+            bias = shift if bias is None else bias + shift
+            weight = weight * source.norm_weight[modality].detach()
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", bias)
+
+    def scale(self, factors_C: Tensor) -> None:
+        """Multiplies the outputs."""
+        self.weight *= factors_C[:, None].to(self.weight)
+        if self.bias is not None:
+            self.bias *= factors_C.to(self.bias)
+
+    def add_to(self, y_NC: Tensor, x_NC: Tensor) -> Tensor:
+        """y + b + W x. OpenVINO 2026.4 crashes on few tokens when it fuses two products with a bias each."""
+        assert self.bias is not None
+        return y_NC + self.bias + F.linear(x_NC, self.weight)
+
+    def forward(self, x_NC: Tensor) -> Tensor:
+        return F.linear(x_NC, self.weight, self.bias)
+
+
+def linears(source: ModalityLinear) -> nn.ModuleList:
+    """One per modality."""
+    return nn.ModuleList(Linear(source, m) for m in range(source.modalities))
+
+
+def layer_norm(x_NC: Tensor) -> Tensor:
+    return F.layer_norm(x_NC, x_NC.shape[-1:], eps=1e-6)
+
+
+class InstanceNorm(nn.Module):
+    """(x - mean) / sqrt(variance + 1e-5) over space, by the runtime or with both means in two steps."""
+
+    def __init__(self, size: Size, style: Style) -> None:
+        super().__init__()
+        self.two_step = style.two_step_mean
+        self.first = [max(d for d in range(1, 7) if side % d == 0) for side in size]
+        self.second = [side // d for side, d in zip(size, self.first, strict=True)]
+
+    def forward(self, x_1CXYZ: Tensor) -> Tensor:
+        if not self.two_step:
+            return F.instance_norm(x_1CXYZ, eps=1e-5)
+        centred = x_1CXYZ - self.mean(x_1CXYZ)
+        return centred * torch.rsqrt(self.mean(centred * centred) + 1e-5)
+
+    def mean(self, x_1CXYZ: Tensor) -> Tensor:
+        blocks = F.avg_pool3d(x_1CXYZ, self.first)
+        return blocks if max(self.second) == 1 else F.avg_pool3d(blocks, self.second)
+
+
+class Convolution(nn.Module):
+    """A convolution with constant weights; `bias=False` drops a bias that an instance norm would take away."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def __init__(self, source: nn.Conv3d, style: Style, *, bias: bool = True) -> None:
+        super().__init__()
+        self.groups = source.groups
+        weight = source.weight.detach()
+        factor = style.least_group // weight.shape[1]
+        if self.groups > 1 and factor > 1 and self.groups % factor == 0:
+            weight, self.groups = merge_groups(weight, self.groups, factor)
+        self.stride, self.padding = source.stride, source.padding
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", source.bias.detach() if bias and source.bias is not None else None)
+
+    def forward(self, x_1CXYZ: Tensor) -> Tensor:
+        return F.conv3d(x_1CXYZ, self.weight, self.bias, self.stride, self.padding, 1, self.groups)
+
+
+def merge_groups(weight: Tensor, groups: int, factor: int) -> tuple[Tensor, int]:
+    """The same convolution with `factor` groups in one, zeros between what does not belong together."""
+    outputs, inputs = weight.shape[:2]
+    merged = weight.new_zeros(outputs, inputs * factor, *weight.shape[2:])
+    for output in range(outputs):
+        place = output * groups // outputs % factor * inputs
+        merged[output, place : place + inputs] = weight[output]
+    return merged, groups // factor
+
+
+class ConvolutionBlock(nn.Module):
+    """JLC."""
+
+    def __init__(self, source: JLC, size: Size, style: Style) -> None:
+        super().__init__()
+        self.norm = InstanceNorm(size, style)
+        self.several = len(source.convs) > 1
+        self.branches = nn.ModuleList(
+            Convolution(conv, style, bias=not self.several)  # type: ignore[arg-type]
+            for conv in source.convs
+        )
+        self.expand = Convolution(source.expand, style)
+        self.reduce = Convolution(source.reduce, style)
+
+    def forward(self, x_1CXYZ: Tensor) -> Tensor:
+        y = x_1CXYZ
+        for convolution in self.branches:
+            branch = convolution(x_1CXYZ)
+            y = y + (F.gelu(self.norm(branch)) if self.several else branch)
+        hidden = F.gelu(self.expand(self.norm(y)))
+        out: Tensor = y + self.reduce(hidden)
+        return out
+
+
+def convolution_blocks(source: nn.Sequential, size: Size, style: Style) -> nn.Sequential:
+    return nn.Sequential(*(ConvolutionBlock(cast(JLC, block), size, style) for block in source))
