@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+# before torch and numpy are imported: tests run in two processes, one thread each
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 SHARED = Path(os.environ.get("VELOXSEG_SHARED", Path(__file__).parents[1] / ".." / "shared")).resolve()
 
 
