@@ -39,6 +39,14 @@ def test_one_worker_runs_here_in_order() -> None:
     assert list(run_all(work, [5, 0, 6], workers=1)) == [(5, 25), (0, 0), (6, 36)]
 
 
+def nothing(_: int) -> None:
+    return None
+
+
+def test_a_result_may_be_none() -> None:
+    assert [result for _, result in run_all(nothing, [0, 1, 2], workers=2)] == [None] * 3
+
+
 def threads(_: int) -> str | None:
     return os.environ.get("OMP_NUM_THREADS")
 

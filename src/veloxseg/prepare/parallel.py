@@ -22,6 +22,7 @@ __all__ = ["Failure", "default_workers", "run_all"]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS")
+START_LIMIT = 300.0  # seconds for a worker to start
 TIME_LIMIT = 3600.0  # seconds for one case: a stuck network drive is reported, not waited for
 
 
@@ -39,6 +40,7 @@ class _Worker(Generic[Item]):
     pipe: Connection
     item: Item | None = None
     since: float = 0.0
+    ready: bool = False  # started and waiting for work
 
 
 def default_workers() -> int:
@@ -65,14 +67,13 @@ def run_all(
             wait([w.pipe for w in busy] + [w.process.sentinel for w in busy], timeout=1.0)
             for worker in busy:
                 done: Any = worker.item
-                result = _collect(worker, time_limit)
-                if result is None:
-                    continue
-                if isinstance(result, Failure) and not worker.process.is_alive():
-                    team[team.index(worker)] = worker = _start(context, function)
-                worker.item = None
-                _give(worker, waiting)
-                yield done, result
+                for result in _collect(worker, time_limit):
+                    if isinstance(result, Failure) and not worker.process.is_alive():
+                        worker.pipe.close()
+                        team[team.index(worker)] = worker = _start(context, function)
+                    worker.item = None
+                    _give(worker, waiting)
+                    yield done, result
     finally:
         for worker in team:
             worker.process.terminate()
@@ -94,6 +95,7 @@ def _attempt(function: Callable[[Item], Result], item: Item) -> Result | Failure
 def _serve(function: Callable[[Any], Any], pipe: Connection) -> None:
     """A worker's life: one item in, one result out, until the parent closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
+    pipe.send(None)  # ready: a slow start is not the case's fault
     while True:
         try:
             item = pipe.recv()
@@ -132,23 +134,24 @@ def _give(worker: _Worker[Item], waiting: list[Item]) -> None:
             worker.pipe.send(worker.item)
 
 
-def _collect(worker: _Worker[Any], time_limit: float) -> Any:
-    """The worker's result, a Failure if it died or takes too long, None if it is still at work."""
+def _collect(worker: _Worker[Any], time_limit: float) -> tuple[Any, ...]:
+    """The worker's result, a Failure if it died or takes too long, nothing if it is still at work."""
     try:
         if worker.pipe.poll():
-            return worker.pipe.recv()
+            if worker.ready:
+                return (worker.pipe.recv(),)
+            worker.ready = worker.pipe.recv() is None
+            worker.since = time.monotonic()
     except (EOFError, OSError):
         worker.process.join(5)
     if not worker.process.is_alive():
         code = worker.process.exitcode
         cause = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
-        return Failure(
-            f"the worker process died ({cause}); if memory ran out, use fewer --workers", expected=True
-        )
-    if time.monotonic() - worker.since > time_limit:
+        message = f"the worker process died ({cause}); if memory ran out, use fewer --workers"
+        return (Failure(message, expected=True),)
+    if time.monotonic() - worker.since > (time_limit if worker.ready else max(time_limit, START_LIMIT)):
         worker.process.kill()
         worker.process.join(5)
-        return Failure(
-            f"took longer than {time_limit:.0f} s and was stopped; is the drive responding?", expected=True
-        )
-    return None
+        message = f"took longer than {time_limit:.0f} s and was stopped; is the drive responding?"
+        return (Failure(message, expected=True),)
+    return ()

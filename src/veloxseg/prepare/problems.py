@@ -62,4 +62,4 @@ def print_problems(report: Report) -> None:
         example = next(p for p in report.problems if p.level == "note" and p.kind == kind)
         say(f"note: {count} times like {example.case}: {example.problem}; {example.remedy}")
     counts = Counter(p.level for p in report.problems)
-    say(f"{report.cases} cases: {counts['error']} errors, {counts['warning']} warnings")
+    say(f"{report.cases} cases: errors: {counts['error']}, warnings: {counts['warning']}")
