@@ -58,7 +58,7 @@ def _draw_lesion(random: np.random.Generator, harmless: bool) -> Lesion:
     radius = np.exp(random.uniform(np.log(SMALLEST), np.log(12.0 if harmless else 24.0)))
     stretch = random.uniform(0.8, 1.25, 3)
     faint = random.random() < 0.12
-    suv = random.uniform(2.4, 3.4) if faint else 4.0 + random.gamma(2.0, 2.2)
+    suv = random.uniform(2.6, 4.0) if faint else 6.5 + random.gamma(2.0, 2.0)
     return Lesion(
         site=site,
         place=float(random.random()),
