@@ -5,7 +5,7 @@ RAS orientation, around the body. Every modality is interpolated once, from its 
 `Placement` remembers where the grid lies, so that labels return to each voxel of the reference scan.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -186,10 +186,24 @@ def normalise(channel: Floats, scheme: Normalisation, body: npt.NDArray[np.bool_
         np.clip(channel, scheme.low, scheme.high, out=channel)
         mean, std = scheme.mean, scheme.std
     else:
-        values = channel[body] if body is not None and body.any() else channel
-        mean, std = float(values.mean(dtype=np.float64)), float(values.std(dtype=np.float64))
+        mean, std = _moments(channel, body if body is not None and body.any() else None)
     channel -= np.float32(mean)
     channel /= np.float32(max(std, 1e-6))
+
+
+def _moments(channel: Floats, body: npt.NDArray[np.bool_] | None) -> tuple[float, float]:
+    """Mean and standard deviation over the body, plane by plane: a large scan has no room for copies in float64."""
+
+    def total(function: Callable[[Floats], npt.NDArray[Any]]) -> float:
+        return sum(
+            float(function(plane if body is None else plane[body[x]]).sum(dtype=np.float64))
+            for x, plane in enumerate(channel)
+        )
+
+    count = channel.size if body is None else int(np.count_nonzero(body))
+    mean = total(lambda values: values) / count
+    variance = total(lambda values: np.square(values.astype(np.float64) - mean)) / count
+    return mean, float(np.sqrt(variance))
 
 
 def _network_body(image_CXYZ: Floats, plan: Plan) -> npt.NDArray[np.bool_]:
