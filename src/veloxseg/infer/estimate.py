@@ -63,13 +63,15 @@ def estimate(
     program = PROGRAM + (TORCH if torch else 0.0)
     windows = count_windows(shape, plan.patch, overlap)
     computing = network + slab + kept + INTERPOLATION
-    # bringing a scan to the network's grid needs, besides input and output, one partly resampled copy
+    resampling = (
+        network + 4.0 * voxels + INTERPOLATION
+    )  # one modality is resampled, then copied to its channel
     return Estimate(
         network_shape=shape,
         windows=windows,
         seconds=windows * seconds_per_window + reference_voxels * 5e-8,
-        bytes=program + max(sum(scans) + network + INTERPOLATION, sum(scans) + computing),
-        frugal_bytes=program + max(max(scans) + network + INTERPOLATION, computing),
+        bytes=program + max(sum(scans) + resampling, computing),
+        frugal_bytes=program + max(max(scans) + resampling, computing),
     )
 
 

@@ -20,7 +20,13 @@ class OpenVINORuntime:
 
     def __init__(self, graph: Path, *, threads: int | None = None, cache: Path | None = None) -> None:
         core = quiet_openvino().Core()
-        settings = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "1", "INFERENCE_PRECISION_HINT": "f32"}
+        settings = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "NUM_STREAMS": "1",
+            "INFERENCE_PRECISION_HINT": "f32",
+            # pinned, all jobs on a machine would share its first cores
+            "ENABLE_CPU_PINNING": "NO",
+        }
         if threads is not None:
             settings["INFERENCE_NUM_THREADS"] = str(threads)
         if cache is not None:

@@ -1,7 +1,8 @@
 """What a prediction was made from, with and by: enough to make it again."""
 
 import platform
-import sys
+import re
+from pathlib import Path
 from typing import Any
 
 from veloxseg import __version__
@@ -35,9 +36,12 @@ def model_record(folder: ModelFolder) -> dict[str, Any]:
 
 def peak_memory_mb() -> float | None:
     """The most memory that this process has held; None where the system does not say."""
+    status = Path("/proc/self/status")
+    if status.is_file():  # Linux; getrusage would count what the parent held before it started us
+        found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
+        return round(int(found[1]) / 1024, 1) if found else None
     try:
         import resource
     except ImportError:  # Windows
         return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10), 1)
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20), 1)  # bytes on macOS
