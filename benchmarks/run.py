@@ -91,7 +91,7 @@ def write_report(folder: Path) -> None:
 METHOD = (
     "Made by `make bench`. Contenders ran in turn in one process per thread count, bound to as many cores, with random "
     "weights; cold start (with OpenVINO's compiled graph in its cache) and peak memory come from a fresh process each. "
-    "Parameters and MACs are real; brackets hold what the paper prints. Slow contenders have 3 runs, fast ones 25."
+    "Parameters and MACs are real; brackets hold what the paper prints. Fast contenders have 25 runs, slow ones 3 to 5."
 )
 
 

@@ -42,10 +42,10 @@ def test_the_warm_up_is_not_counted() -> None:
 
 def test_fast_contenders_run_more_often_and_slow_ones_skip_rounds() -> None:
     clock = Clock()
-    fast, slow = interleave([clock.contender("f", 0.01), clock.contender("s", 9.0)], clock=clock)
+    fast, slow = interleave([clock.contender("f", 0.01), clock.contender("s", 19.0)], clock=clock)
     assert fast.runs == 5 * ROUNDS
     assert slow.runs == (ROUNDS + 1) // 2
-    assert (fast.median, slow.median) == pytest.approx((0.01, 9.0))
+    assert (fast.median, slow.median) == pytest.approx((0.01, 19.0))
 
 
 def test_one_hiccup_does_not_move_the_median() -> None:

@@ -41,6 +41,10 @@ class Contender:
     counts: dict[str, Any]
     measured: dict[str, Any] = field(default_factory=dict)
 
+    def trains(self, requested: Sequence[str]) -> bool:
+        """The yardstick, if nobody asked for it, is only there to be compared with."""
+        return self.runtime == "torch" and self.batch == 1 and self.model.name in requested
+
     def job(self) -> dict[str, Any]:
         return {
             "model": self.model.name,
@@ -75,7 +79,7 @@ def benchmark(
             _time([c for c in contenders if c.threads == count], Path(temporary))
         for contender in contenders:
             say(f"  memory and cold start: {contender.model.title}, {contender.runtime}")
-            _probe(contender, Path(temporary), training=training and contender.runtime == "torch")
+            _probe(contender, Path(temporary), training=training and contender.trains(models))
     return [_row(contender, machine) for contender in contenders]
 
 
@@ -109,7 +113,7 @@ def _prepare(
                 Contender(model, runtime, count, batch, path, sized)
                 for count in threads
                 for batch in batches
-                if batch == 1 or runtime == "torch"
+                if batch == 1 or (runtime == "torch" and model.name in requested)
             ]
     return contenders
 
@@ -157,7 +161,7 @@ def _time(contenders: Sequence[Contender], root: Path) -> None:
 
 
 def _probe(contender: Contender, root: Path, *, training: bool) -> None:
-    for task in ("probe", "train") if training and contender.batch == 1 else ("probe",):
+    for task in ("probe", "train") if training else ("probe",):
         job = {"task": task, "contenders": [contender.job()]}
         contender.measured.update(_work(job, contender.threads, root))
 
