@@ -82,7 +82,9 @@ class InstanceNorm(nn.Module):
             normal: Tensor = _Normalise.apply(x_BCXYZ)  # type: ignore[no-untyped-call]
             return normal
         centred = x_BCXYZ - x_BCXYZ.mean(SPACE, keepdim=True)
-        return F.group_norm(centred, x_BCXYZ.shape[1], eps=EPS)
+        return torch.group_norm(
+            centred, x_BCXYZ.shape[1], None, None, EPS
+        )  # F.group_norm refuses a single voxel
 
 
 class _Normalise(torch.autograd.Function):
