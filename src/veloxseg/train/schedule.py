@@ -19,7 +19,9 @@ SHORT_WARMUP = 0.05  # of a timed training, whose number of epochs is not known 
 SHORT_VALIDATIONS = 4  # of a timed training, evenly spread; a rate still high makes no best epoch anyway
 SHORT_VALIDATION_PART = 0.1  # of the time; if validations take longer, the one at the end must do
 SHORT_EPOCHS = 12  # a timed training has at least so many, so that it can be planned anew
-TRIAL_STEPS = 4  # steps that are timed before the first plan, after one that is not (it allocates)
+SHORT_EPOCH = 8  # steps that an epoch has at least, if the data allow
+TRIAL_STEPS = 5  # steps that are timed before the first plan, after one that is not (it allocates)
+MEMORY = 50  # steps over which the time of a step is averaged: a moment's load must not end a training
 
 
 def learning_rate(recipe: Recipe, done: float, warmup: float) -> float:
@@ -61,6 +63,11 @@ class Pace:
         warmup = SHORT_WARMUP if self.timed else min(0.5, self.recipe.warmup_epochs / self.epochs)
         return learning_rate(self.recipe, (step + 1) / total, warmup)
 
+    def observe(self, seconds: float, steps: int) -> None:
+        """So many steps took so many seconds."""
+        weight = steps / (steps + MEMORY) if self.step_seconds else 1.0
+        self.step_seconds += weight * (seconds / steps - self.step_seconds)
+
     def plan(self, epochs_done: int, elapsed: float, validations_done: int = 0) -> None:
         """Sets `epochs` to what fits in the time that is left. Does nothing in a training of fixed length."""
         if self.recipe.max_minutes is None or self.step_seconds <= 0:
@@ -69,7 +76,7 @@ class Pace:
         left = 60 * self.recipe.max_minutes - elapsed - validations * self.validation_seconds
         steps = max(0.0, left / self.step_seconds)
         if epochs_done == 0:  # a pass through much data may take longer than there is time
-            self.steps_per_epoch = max(1, min(self.steps_per_epoch, int(steps / SHORT_EPOCHS)))
+            self.steps_per_epoch = min(self.steps_per_epoch, max(SHORT_EPOCH, int(steps / SHORT_EPOCHS)))
         self.epochs = max(1, epochs_done + int(steps / self.steps_per_epoch))
 
 

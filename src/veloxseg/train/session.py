@@ -66,12 +66,12 @@ class Session:
         """Seconds of work, earlier sessions included."""
         return self.state.seconds + time.monotonic() - self.began
 
-    def plan_pace(self, step_seconds: float) -> None:
+    def plan_pace(self, seconds: float, steps: int) -> None:
         """A timed training counts anew how many epochs fit; the first process decides for all."""
-        self.pace.step_seconds = step_seconds
+        self.pace.observe(seconds, steps)
         if self.pace.timed:
             self.pace.step_seconds, elapsed, self.pace.validation_seconds = self.fabric.broadcast(
-                (step_seconds, self.elapsed(), self.pace.validation_seconds)
+                (self.pace.step_seconds, self.elapsed(), self.pace.validation_seconds)
             )
             self.pace.plan(self.state.epoch, elapsed, self.state.validations)
 
