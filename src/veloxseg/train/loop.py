@@ -11,7 +11,6 @@ nothing had happened.
 import math
 import statistics
 import time
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -125,15 +124,16 @@ def train_epoch(session: Session, loader: PatchLoader, display: Display) -> None
     state, pace, recipe = session.state, session.pace, session.recipe
     if state.step >= pace.steps_per_epoch:
         return  # stopped between the last step and the validation
-    began, before, trial = time.monotonic(), state.epoch_seconds, [0.0]
+    began = time.monotonic()
     try:
         for batch in loader:
             loss = train_step(session, batch)
-            state.epoch_seconds = before + time.monotonic() - began
-            if state.epoch == 0 and state.step <= 1 + TRIAL_STEPS:
-                trial.append(state.epoch_seconds)
-            if pace.timed and state.steps == 1 + TRIAL_STEPS:
-                session.plan_pace(statistics.median(b - a for a, b in pairwise(trial[1:])), 1)
+            began, seconds = time.monotonic(), time.monotonic() - began
+            state.epoch_seconds += seconds
+            if 1 < state.steps <= 1 + TRIAL_STEPS:
+                session.trial.append(seconds)
+            if pace.timed and len(session.trial) == TRIAL_STEPS == state.steps - 1:
+                session.plan_pace(statistics.median(session.trial), 1)
             display.step(state.epoch + 1, pace, state.step, loss, session.seconds_left())
             session.stop_if_wanted()
             if time.monotonic() - session.saved >= recipe.save_seconds and state.bad == 0:
@@ -234,6 +234,8 @@ def end_epoch(session: Session, scores: list[dict[str, float]] | None) -> bool:
     state.epoch, state.step, state.sums, state.counted = state.epoch + 1, 0, [0.0] * len(TERMS), 0
     state.validations += scores is not None
     session.plan_pace(state.epoch_seconds, pace.steps_per_epoch)
+    if scores is None:  # a training always ends with a validated epoch, however slow the machine has become
+        pace.epochs = max(pace.epochs, state.epoch + 1)
     state.epoch_seconds = 0.0
     if scores is None or state.bad > 0 or not _wins(session, row["validation_dice"]):
         return False

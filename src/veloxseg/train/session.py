@@ -45,6 +45,7 @@ class Session:
         )
         self.objective, self.optimiser = fabric.setup(objective, optimiser)
         self.average = _moving_average(self.student, recipe.ema) if recipe.ema else None
+        self.trial: list[float] = []  # seconds of the first steps
         self.state = State()
         self.pace = Pace.start(recipe, steps_per_pass(recipe, len(self.split.train)))
         self.restore()
