@@ -189,3 +189,19 @@ def test_swapped_modalities_are_refused(predictor, make_scans):
     scans = make_scans()
     with pytest.raises(DatasetError, match="look swapped"):
         predictor(Scans({"ct": scans["pet"], "pet": scans["ct"]}))
+
+
+@pytest.mark.shared
+def test_a_real_case_has_the_same_labels_in_torch_and_openvino(
+    shared: Path, write_model, make_plan, tmp_path
+):
+    """A sarcoma of STS with its PET/CT, at 8 mm so that it takes seconds."""
+    folder = sorted((shared / "data" / "sts_petct").glob("STS_*"))[0]
+    files = {"ct": folder / "CT_image.nii.gz", "pet": folder / "PET_image.nii.gz"}
+    model = write_model(tmp_path / "model", make_plan(2, spacing=(8.0, 8.0, 8.0)))
+    torch_mask, openvino_mask = (
+        veloxseg.segment(files, model=model, runtime=runtime, threads=1).array
+        for runtime in ("torch", "openvino")
+    )
+    assert torch_mask.any()
+    assert (torch_mask == openvino_mask).mean() >= 0.9999

@@ -3,6 +3,7 @@
 Legend: N token of the volume, C channel, XYZ space.
 """
 
+import math
 from dataclasses import dataclass
 from typing import cast
 
@@ -96,7 +97,7 @@ class InstanceNorm(nn.Module):
 
     def __init__(self, size: Size, style: Style) -> None:
         super().__init__()
-        self.two_step = style.two_step_mean
+        self.two_step = style.two_step_mean or math.prod(size) == 1  # one voxel has no deviation: 0
         self.first = [max(d for d in range(1, 7) if side % d == 0) for side in size]
         self.second = [side // d for side, d in zip(size, self.first, strict=True)]
 

@@ -43,7 +43,9 @@ class Ensemble:
     def __call__(self, window_1CXYZ: Floats) -> Floats:
         total = np.array(self.members[0](window_1CXYZ))
         for member in self.members[1:]:
-            total += member(window_1CXYZ)
+            logits = member(window_1CXYZ)
+            assert logits.shape == total.shape, "members of an ensemble are opened by runtimes of one kind"
+            total += logits
         total /= len(self.members)
         return total
 
