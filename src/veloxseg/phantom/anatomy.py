@@ -6,39 +6,13 @@ Nothing here is random but what `Body` holds. Synthetic: shaped after textbooks,
 """
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
-import numpy.typing as npt
 
-from veloxseg.phantom.shapes import Box, Field, Mask, Space
+from veloxseg.phantom.canvas import Canvas, Tissue, TissueMap
+from veloxseg.phantom.shapes import Field, Space
 
-__all__ = ["Body", "Tissue", "draw_tissues"]
-
-TissueMap = npt.NDArray[np.uint8]
-
-
-class Tissue(IntEnum):
-    AIR = 0
-    FAT = 1
-    MUSCLE = 2
-    LUNG = 3
-    BONE = 4
-    MARROW = 5
-    LIVER = 6
-    SPLEEN = 7
-    KIDNEY = 8
-    RENAL_PELVIS = 9
-    HEART = 10
-    BLOOD = 11
-    BRAIN = 12
-    WHITE_MATTER = 13
-    BLADDER = 14
-    BOWEL = 15
-    STOMACH = 16
-    GAS = 17
-    TABLE = 18
-    URETER = 19
+__all__ = ["Body", "draw_tissues"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,18 +33,7 @@ class Body:
     ureters: bool
 
 
-# Outline: z, half width, half depth, centre's y, from the crown to the thighs (smoothly joined in between).
-OUTLINE = np.array(
-    [
-        (0, 30, 35, 5), (-20, 58, 72, 5), (-60, 76, 94, 5), (-110, 78, 98, 5), (-160, 68, 90, 8),
-        (-200, 62, 78, 5), (-232, 62, 62, 0), (-255, 88, 62, -5), (-285, 168, 78, -5), (-330, 178, 98, 0),
-        (-400, 168, 110, 0), (-470, 160, 112, 0), (-560, 150, 108, 0), (-640, 146, 104, 0), (-700, 156, 106, 0),
-        (-770, 174, 112, 0), (-840, 178, 110, 0), (-1200, 168, 100, 0),
-    ],
-    dtype=np.float32,
-)  # fmt: skip
 CHEST = (-290.0, -545.0)  # ribs between these heights
-LEG_SPLIT = -835.0
 
 
 def spine_y(z: Field | float) -> Field | float:
@@ -78,44 +41,8 @@ def spine_y(z: Field | float) -> Field | float:
     return -62 + 14 * np.sin(np.asarray(z) / 120 - 0.4) * np.clip(-np.asarray(z) / 300, 0.2, 1)
 
 
-class _Canvas:
-    """The tissue map while it is being painted."""
-
-    def __init__(self, space: Space) -> None:
-        self.space = space
-        self.tissue: TissueMap = np.zeros(space.x.shape, np.uint8)
-        millimetre = np.clip(-space.z, 0, -OUTLINE[-1, 0]).astype(np.intp)
-        heights = np.arange(int(-OUTLINE[-1, 0]) + 1)
-        tables = [np.interp(heights, -OUTLINE[:, 0], OUTLINE[:, k]).astype(np.float32) for k in (1, 2, 3)]
-        self.width, self.depth, self.middle = (table[millimetre] for table in tables)
-
-    def paint(
-        self, solid: tuple[Box, Field], tissue: Tissue, level: float = 1.0, over: Mask | None = None
-    ) -> None:
-        """Fills where the field is below `level`, inside the body, and where `over` allows."""
-        box, field = solid
-        inside = (field < level) & (self.tissue[box] != Tissue.AIR)
-        if over is not None:
-            inside &= over[box]
-        self.tissue[box][inside] = tissue
-
-    def outline(self, shrink: float = 0.0) -> Field:
-        """The skin as a field below 1 inside; `shrink` moves it inwards by millimetres (by less at the head)."""
-        space, deep_below = self.space, -self.space.z
-        shrunk = shrink * np.clip((deep_below - 150) / 150, 0.25, 1)
-        across = np.abs(space.x) / np.maximum(self.width - shrunk, 1)
-        deep = np.abs(space.y - self.middle) / np.maximum(self.depth - shrunk, 1)
-        field = across**2.4 + deep**2.4
-        field[space.z > 0] = 2
-        low = int(np.searchsorted(space.axes[2], LEG_SPLIT))  # below, two legs part from each other
-        part = np.clip((deep_below[..., :low] + LEG_SPLIT) / 110, 0, 1)
-        leg = np.abs(np.abs(space.x[..., :low]) - (55 + 37 * part)) / (123 - 45 * part - shrink)
-        field[..., :low] = leg**2.2 + deep[..., :low] ** 2.2
-        return np.asarray(field, dtype=np.float32)
-
-
 def draw_tissues(space: Space, body: Body) -> TissueMap:
-    canvas = _Canvas(space)
+    canvas = Canvas(space)
     _outline(canvas, body)
     _arms(canvas, body)
     _chest(canvas, body)
@@ -127,7 +54,7 @@ def draw_tissues(space: Space, body: Body) -> TissueMap:
     return canvas.tissue
 
 
-def _outline(canvas: _Canvas, body: Body) -> None:
+def _outline(canvas: Canvas, body: Body) -> None:
     space = canvas.space
     canvas.tissue[canvas.outline() < 1] = Tissue.FAT
     canvas.tissue[canvas.outline(body.fat) < 1] = Tissue.MUSCLE
@@ -141,7 +68,7 @@ def _outline(canvas: _Canvas, body: Body) -> None:
         canvas.paint((box, field), Tissue.FAT)
 
 
-def _arms(canvas: _Canvas, body: Body) -> None:
+def _arms(canvas: Canvas, body: Body) -> None:
     if not body.arms:
         return
     for side in (-1, 1):
@@ -166,9 +93,8 @@ def _arms(canvas: _Canvas, body: Body) -> None:
         canvas.paint(canvas.space.ellipsoid(shoulder, (19, 19, 19)), Tissue.MARROW)
 
 
-def _chest(canvas: _Canvas, body: Body) -> None:
+def _chest(canvas: Canvas, body: Body) -> None:
     space = canvas.space
-    fields = []
     for side in (1, -1):
         big = body.lung
         box, field = space.ellipsoid(
@@ -179,7 +105,6 @@ def _chest(canvas: _Canvas, body: Body) -> None:
         above[dome[0]] = dome[1] > 1
         above &= space.z > -545
         canvas.paint((box, field), Tissue.LUNG, over=above & (canvas.outline(body.fat + 14) < 1))
-        fields.append(field)
     canvas.paint(space.capsule((0, 2, -205), (0, 0, -262), 9), Tissue.GAS)
     canvas.paint(space.capsule((0, 0, -262), (0, -14, -372), 9), Tissue.GAS)
     for side in (1, -1):
@@ -199,7 +124,7 @@ def _chest(canvas: _Canvas, body: Body) -> None:
     canvas.paint(space.capsule((16, -22, -560), (14, -30, -690), 10), Tissue.BLOOD)
 
 
-def _bones(canvas: _Canvas) -> None:
+def _bones(canvas: Canvas) -> None:
     space = canvas.space
     wall = canvas.outline(20.0)
     ribs = (wall > 0.80) & (wall < 0.98) & (space.z < CHEST[0]) & (space.z > CHEST[1])
@@ -231,7 +156,7 @@ def _bones(canvas: _Canvas) -> None:
     canvas.tissue[(arch | ((process | wings) & ~disc)) & column & inside] = Tissue.BONE
 
 
-def _head(canvas: _Canvas) -> None:
+def _head(canvas: Canvas) -> None:
     space = canvas.space
     skull = ((0.0, 4.0, -92.0), (70.0, 90.0, 86.0))
     canvas.paint(space.ellipsoid(*skull), Tissue.BONE)
@@ -248,7 +173,7 @@ def _head(canvas: _Canvas) -> None:
     canvas.paint(space.ellipsoid((0, 70, -176), (24, 14, 8)), Tissue.BONE)  # teeth
 
 
-def _abdomen(canvas: _Canvas, body: Body) -> None:
+def _abdomen(canvas: Canvas, body: Body) -> None:
     space = canvas.space
     roomy = canvas.tissue != Tissue.AIR
     for organ in (Tissue.LUNG, Tissue.BONE, Tissue.MARROW, Tissue.HEART, Tissue.BLOOD, Tissue.GAS):
@@ -287,7 +212,7 @@ def _abdomen(canvas: _Canvas, body: Body) -> None:
             )
 
 
-def _pelvis(canvas: _Canvas, body: Body) -> None:
+def _pelvis(canvas: Canvas, body: Body) -> None:
     space = canvas.space
     for side in (1, -1):
         box, field = space.ellipsoid((side * 62, -4, -742), (66, 76, 82), tilt=0.15 * side)
@@ -317,7 +242,7 @@ def _pelvis(canvas: _Canvas, body: Body) -> None:
     canvas.paint(space.ellipsoid((0, 28, -806), (40 * size, 32 * size, 30 * size)), Tissue.BLADDER)
 
 
-def _table(canvas: _Canvas) -> None:
+def _table(canvas: Canvas) -> None:
     """The couch: a thin sheet behind the back, curved upwards at its sides. Straight, unlike the patient."""
     x, y, _ = canvas.space.axes
     sheet = np.abs(y[None, :] + 124 - (x[:, None] / 46) ** 2) < 4

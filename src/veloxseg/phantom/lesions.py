@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veloxseg.phantom.anatomy import Tissue, TissueMap
+from veloxseg.phantom.canvas import Tissue, TissueMap
 from veloxseg.phantom.shapes import Field, Space
 
 __all__ = ["Lesion", "draw_lesions", "place_lesions"]

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from veloxseg.io.volume import Geometry, Volume
-from veloxseg.phantom.anatomy import Body, Tissue, TissueMap, draw_tissues
+from veloxseg.phantom.anatomy import Body, draw_tissues
+from veloxseg.phantom.canvas import Tissue, TissueMap
 from veloxseg.phantom.lesions import Lesion, draw_lesions, place_lesions
 from veloxseg.phantom.scans import Scans, centred_grid
 from veloxseg.phantom.shapes import Field, Mask, Space, smooth_noise
