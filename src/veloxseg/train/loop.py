@@ -109,10 +109,12 @@ def run_epochs(session: Session) -> None:
     with Display(session.run.path, active=fabric.is_global_zero) as display:
         while not state.finished:
             train_epoch(session, loader, display)
-            scores = validate(session, session.kept) if validates(session.pace, state.epoch + 1) else None
+            done = state.epoch + 1
+            session.plan_pace(done, state.epoch_seconds, session.pace.steps_per_epoch)
+            scores = validate(session, session.kept) if validates(session.pace, done) else None
             improved = end_epoch(session, scores)
             display.epoch(state.history, session.pace.epochs, session.seconds_left())
-            state.finished = state.epoch >= session.pace.epochs
+            state.finished = done >= session.pace.epochs  # and so it was validated
             if scores is not None or state.finished:
                 session.save(required=state.finished, improved=improved)
             loader.set_epoch(state.epoch)
@@ -133,7 +135,7 @@ def train_epoch(session: Session, loader: PatchLoader, display: Display) -> None
             if 1 < state.steps <= 1 + TRIAL_STEPS:
                 session.trial.append(seconds)
             if pace.timed and len(session.trial) == TRIAL_STEPS == state.steps - 1:
-                session.plan_pace(statistics.median(session.trial), 1)
+                session.plan_pace(state.epoch, statistics.median(session.trial), 1)
             display.step(state.epoch + 1, pace, state.step, loss, session.seconds_left())
             session.stop_if_wanted()
             if time.monotonic() - session.saved >= recipe.save_seconds and state.bad == 0:
@@ -213,7 +215,7 @@ def validate(
 
 
 def end_epoch(session: Session, scores: list[dict[str, float]] | None) -> bool:
-    """Closes the epoch: its row of history, the pace, the best. Says whether its weights are the best so far."""
+    """Closes the epoch: its row of history, the best. Says whether its weights are the best so far."""
     state, pace = session.state, session.pace
     row: dict[str, Any] = {
         "epoch": state.epoch + 1,
@@ -233,9 +235,6 @@ def end_epoch(session: Session, scores: list[dict[str, float]] | None) -> bool:
     state.history.append(row)
     state.epoch, state.step, state.sums, state.counted = state.epoch + 1, 0, [0.0] * len(TERMS), 0
     state.validations += scores is not None
-    session.plan_pace(state.epoch_seconds, pace.steps_per_epoch)
-    if scores is None:  # a training always ends with a validated epoch, however slow the machine has become
-        pace.epochs = max(pace.epochs, state.epoch + 1)
     state.epoch_seconds = 0.0
     if scores is None or state.bad > 0 or not _wins(session, row["validation_dice"]):
         return False

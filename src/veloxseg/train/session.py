@@ -67,14 +67,14 @@ class Session:
         """Seconds of work, earlier sessions included."""
         return self.state.seconds + time.monotonic() - self.began
 
-    def plan_pace(self, seconds: float, steps: int) -> None:
+    def plan_pace(self, epochs_done: int, seconds: float, steps: int) -> None:
         """A timed training counts anew how many epochs fit; the first process decides for all."""
         self.pace.observe(seconds, steps)
         if self.pace.timed:
             self.pace.step_seconds, elapsed, self.pace.validation_seconds = self.fabric.broadcast(
                 (self.pace.step_seconds, self.elapsed(), self.pace.validation_seconds)
             )
-            self.pace.plan(self.state.epoch, elapsed, self.state.validations)
+            self.pace.plan(epochs_done, elapsed, self.state.validations)
 
     def seconds_left(self) -> float:
         steps = self.pace.epochs * self.pace.steps_per_epoch - self.state.steps
