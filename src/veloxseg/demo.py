@@ -27,7 +27,7 @@ class Step:
 
 
 def demo_steps(folder: Path, minutes: float = 4.0) -> list[Step]:
-    """Sizes and times fit two CPU cores; for real data only the first step is left out."""
+    """Sizes and times fit two CPU cores. Augmentation off: its flip along z turns a whole body upside down."""
     data, prepared, run, predictions, report = (str(folder / name) for name in FOLDERS)
     unseen, truth = f"{data}/imagesTs", f"{data}/labelsTs"
     size = ("--cases", "32", "--test-cases", "8", "--size", "64", "48", "128")
@@ -38,7 +38,7 @@ def demo_steps(folder: Path, minutes: float = 4.0) -> list[Step]:
         ),
         Step(does="Look for anything wrong in the data", command=("check", data)),
         Step(
-            does="Bring all scans to one grid and scale, and plan the training",
+            does="Bring all scans to one grid and scale, and plan the training (a small patch is quick)",
             command=("prepare", data, "-o", prepared, "--patch", "64", "32", "64"),
         ),
         Step(
