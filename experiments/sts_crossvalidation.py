@@ -40,6 +40,8 @@ RESULTS = Path(__file__).parent / "results"
 LEFT_OUT = ("STS_019",)
 # a short training on little data: strong augmentation, a moving average of the weights
 RECIPE: dict[str, Any] = {
+    "teachers": True,
+    "learning_rate": 2e-3,
     "augmentation": "strong",
     "ema": 0.99,
     "warmup_epochs": 3,
