@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-minutes",
         type=float,
         metavar="N",
-        help="a short training for a CPU: higher rate, smaller batch, and a schedule that ends in this time",
+        help="a short training for a CPU: higher rate, smaller batch, no teachers, a schedule that ends in this time",
     )
     parser.add_argument(
         "--fold", type=int, metavar="K", help="a fold of cross-validation, instead of the 6:2:2 split"
