@@ -67,6 +67,14 @@ def test_one_case_by_modality_to_a_file(exported, case, tmp_path):
     assert (output.parent / "mask.json").is_file()
 
 
+def test_one_broken_case_is_one_line_and_no_file(exported, case, tmp_path, capsys):
+    case["pet"].write_bytes(b"not an image")
+    inputs = [text for name, path in case.items() for text in ("-i", f"{name}={path}")]
+    assert main(["predict", "-m", str(exported["openvino"]), *inputs, "-o", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not list((tmp_path / "out").iterdir())
+
+
 def test_parts_cover_all_cases_once(folder):
     cases = find_cases([str(folder)], ("ct", "pet"))
     assert [case.name for case in cases] == ["case0", "case1", "case2"]
@@ -78,10 +86,13 @@ def test_parts_cover_all_cases_once(folder):
 
 
 def test_inputs_that_make_no_sense(folder, tmp_path):
+    file = folder / "case0_0000.nii.gz"
     with pytest.raises(ConfigError, match="not MODALITY=FILE"):
-        find_cases(["ct=a.nii", "b.nii"], ("ct", "pet"))
+        find_cases([f"ct={file}", "b.nii"], ("ct", "pet"))
     with pytest.raises(ConfigError, match="given twice"):
-        find_cases(["pet=a.nii", "PT=b.nii"], ("ct", "pet"))
+        find_cases([f"pet={file}", f"PT={file}"], ("ct", "pet"))
+    with pytest.raises(DatasetError, match="does not exist"):
+        find_cases([f"ct={file}", "pet=nothing.nii"], ("ct", "pet"))
     with pytest.raises(DatasetError, match="channel 1"):
         find_cases([str(folder)], ("ct",))
     with pytest.raises(DatasetError, match="not a folder"):
@@ -105,8 +116,8 @@ def test_a_full_disk_is_noticed_before_computing(exported, folder, tmp_path, mon
 
     monkeypatch.setattr(batch.shutil, "disk_usage", lambda path: Full)
     monkeypatch.setattr(Predictor, "__call__", never)
-    failures = predict_cases(predictor, cases, tmp_path / "out")
-    assert "MB free" in failures["case0"]
+    with pytest.raises(OutputError, match="MB free"):
+        predict_cases(predictor, cases, tmp_path / "out")
     assert not list((tmp_path / "out").iterdir())
 
 
@@ -125,8 +136,8 @@ def test_a_failing_write_leaves_nothing(exported, folder, tmp_path, monkeypatch)
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    failures = predict_cases(predictor, cases, tmp_path / "out")
-    assert "No space left" in failures["case0"]
+    with pytest.raises(OutputError, match="No space left"):
+        predict_cases(predictor, cases, tmp_path / "out")
     assert not list((tmp_path / "out").iterdir())
 
 

@@ -71,6 +71,7 @@ FILE_ENDINGS = (".nii", ".nii.gz", ".nrrd", ".mha", ".dcm")
 
 def run(arguments: argparse.Namespace) -> int:
     from veloxseg.console import say, warn
+    from veloxseg.files import writable_folder
     from veloxseg.infer.batch import describe, predict_cases, predict_one
     from veloxseg.infer.cases import find_cases, part_of
     from veloxseg.infer.extras import preview_extra, statistics_extra
@@ -79,6 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     plan = ModelFolder.open(arguments.model[0]).plan
     cases = part_of(find_cases(arguments.input, plan.names), arguments.num_parts, arguments.part_id)
+    one_file = len(cases) == 1 and arguments.output.name.lower().endswith(FILE_ENDINGS)
+    writable_folder(arguments.output.parent if one_file else arguments.output)
     predictor = Predictor(
         arguments.model,
         runtime=arguments.runtime,
@@ -100,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     say(describe(predictor, cases))
     say("research use only, not a medical device")
-    if len(cases) == 1 and arguments.output.name.lower().endswith(FILE_ENDINGS):
+    if one_file:
         predict_one(predictor, cases[0], arguments.output, extras=extras, progress=window_progress)
         return 0
     suffix = SUFFIXES[arguments.format] if arguments.format else None

@@ -21,7 +21,7 @@ from veloxseg.infer.scans import Scans
 from veloxseg.infer.sliding import Progress
 from veloxseg.io import output_suffix, read_header
 
-__all__ = ["predict_cases"]
+__all__ = ["describe", "predict_cases", "predict_one"]
 
 Extra = Callable[[Segmentation, Scans, Path], None]  # result, scans, path of the mask
 
@@ -35,7 +35,10 @@ def predict_cases(
     extras: Sequence[Extra] = (),
     progress: Callable[[str], Progress] | None = None,
 ) -> dict[str, str]:
-    """Predicts every case to `output/<case><suffix>`; returns case → message of those that failed."""
+    """Predicts every case to `output/<case><suffix>`; returns case → message of those that failed.
+
+    A single case raises its error instead.
+    """
     writable_folder(output)
     todo = [case for case in cases if not _done(predictor, case, output)]
     if len(todo) < len(cases):
@@ -56,9 +59,13 @@ def predict_cases(
                 reader.shutdown(wait=False, cancel_futures=True)
                 raise
             except VeloxSegError as error:
+                if len(cases) == 1:
+                    raise
                 failures[case.name] = str(error)
                 warn(f"{case.name}: {error}")
             except Exception as error:  # a bug in one case must not cost the others
+                if len(cases) == 1:
+                    raise
                 failures[case.name] = f"internal error: {type(error).__name__}: {error}"
                 warn(f"{case.name}: {failures[case.name]}")
             if reading is ahead:

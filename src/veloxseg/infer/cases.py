@@ -32,6 +32,8 @@ def find_cases(inputs: Sequence[str], names: tuple[str, ...]) -> list[InputCase]
             )
         if canonical_name(name) in images:
             raise ConfigError(f"modality {name} is given twice; give each once")
+        if not Path(path).exists():
+            raise DatasetError(f"{path} does not exist; check the path of {name}")
         images[canonical_name(name)] = Path(path)
     first = next((images[name] for name in names if name in images), next(iter(images.values())))
     return [InputCase(re.sub(r"_\d{4}$", "", without_suffix(first.name)), images)]
