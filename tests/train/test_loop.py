@@ -219,21 +219,3 @@ def test_processes_that_do_not_know_of_each_other_are_refused(
     with pytest.raises(ConfigError, match="4 processes were started"):
         train(prepared, tmp_path / "run", quick)
     assert not (tmp_path / "run").exists()
-
-
-def test_a_plan_cut_short_still_validates_its_last_epoch(
-    prepared: Path, tmp_path: Path, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from veloxseg.train.schedule import Pace
-
-    def plan(self: Any, epochs_done: int, *_: Any) -> None:
-        self.epochs = 3 if epochs_done == 3 else 40  # suddenly there is no time left
-
-    monkeypatch.setattr(Pace, "plan", plan)
-    monkeypatch.setattr(loop, "validate", lambda *_: [{"lesion": 0.5}])
-    state = train(
-        prepared, tmp_path / "run", quick | {"max_minutes": 9.0, "steps_per_epoch": 1, "select": "last"}
-    )
-    assert state.epoch == 3
-    assert state.best is not None
-    assert state.best.epoch == 3

@@ -49,7 +49,7 @@ def test_a_live_table_on_a_terminal(
     monkeypatch.setenv("COLUMNS", "120")
     with Display(tmp_path) as display:
         display.epoch(history(4), 9, 60)
-        display.step(5, Pace.start(Recipe(), 7), 3, 0.5, 12.0)
+        display.step(5, Pace(Recipe(), 7), 3, 0.5, 12.0)
     shown = capsys.readouterr().out
     assert "val. Dice" in shown
     assert "step 3 of 7" in shown

@@ -9,7 +9,6 @@ nothing had happened.
 """
 
 import math
-import statistics
 import time
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,6 @@ from veloxseg.train.objective import TERMS
 from veloxseg.train.progress import Display, duration
 from veloxseg.train.recipe import Recipe, choose_modalities, network_settings
 from veloxseg.train.run import Run, data_hash, reconcile
-from veloxseg.train.schedule import TRIAL_STEPS, validates
 from veloxseg.train.session import Session
 from veloxseg.train.state import Best, State
 from veloxseg.train.stopping import stop_on_signals
@@ -109,12 +107,12 @@ def run_epochs(session: Session) -> None:
     with Display(session.run.path, active=fabric.is_global_zero) as display:
         while not state.finished:
             train_epoch(session, loader, display)
-            done = state.epoch + 1
-            session.plan_pace(done, state.epoch_seconds, session.pace.steps_per_epoch)
-            scores = validate(session, session.kept) if validates(session.pace, done) else None
+            finished = session.pace.finished(state.epoch + 1)
+            wanted = session.pace.validates(state.epoch + 1, state.validations)
+            scores = validate(session, session.kept) if wanted else None
             improved = end_epoch(session, scores)
-            display.epoch(state.history, session.pace.epochs, session.seconds_left())
-            state.finished = done >= session.pace.epochs  # and so it was validated
+            display.epoch(state.history, session.pace.epochs(state.steps), session.seconds_left())
+            state.finished = finished
             if scores is not None or state.finished:
                 session.save(required=state.finished, improved=improved)
             loader.set_epoch(state.epoch)
@@ -124,7 +122,7 @@ def run_epochs(session: Session) -> None:
 def train_epoch(session: Session, loader: PatchLoader, display: Display) -> None:
     """The steps that are left of the present epoch."""
     state, pace, recipe = session.state, session.pace, session.recipe
-    if state.step >= pace.steps_per_epoch:
+    if state.step >= pace.steps_per_epoch or (state.step and pace.time_is_up()):
         return  # stopped between the last step and the validation
     began = time.monotonic()
     try:
@@ -132,15 +130,12 @@ def train_epoch(session: Session, loader: PatchLoader, display: Display) -> None
             loss = train_step(session, batch)
             began, seconds = time.monotonic(), time.monotonic() - began
             state.epoch_seconds += seconds
-            if 1 < state.steps <= 1 + TRIAL_STEPS:
-                session.trial.append(seconds)
-            if pace.timed and len(session.trial) == TRIAL_STEPS == state.steps - 1:
-                session.plan_pace(state.epoch, statistics.median(session.trial), 1)
+            pace.step_seconds = state.epoch_seconds / state.step
             display.step(state.epoch + 1, pace, state.step, loss, session.seconds_left())
             session.stop_if_wanted()
             if time.monotonic() - session.saved >= recipe.save_seconds and state.bad == 0:
                 session.save()
-            if state.step >= pace.steps_per_epoch:
+            if state.step >= pace.steps_per_epoch or pace.time_is_up():
                 break
     except DatasetError:
         session.stop_if_wanted()  # Ctrl-C reaches the loader's processes, too
@@ -182,9 +177,10 @@ def train_step(session: Session, batch: dict[str, Any]) -> float:
 
 
 def average_over_processes(session: Session, terms: Tensor) -> list[float]:
-    """The loss terms, averaged over all processes; a wish to stop travels along, so that all stop together."""
-    wish = terms.new_tensor([float(session.stop.wanted)])
-    values: list[float] = session.fabric.all_reduce(torch.cat([terms, wish]), reduce_op="mean").tolist()
+    """The loss terms, averaged over all processes; a wish to stop and the time travel along, so that all agree."""
+    more = terms.new_tensor([float(session.stop.wanted), session.elapsed()])
+    values: list[float] = session.fabric.all_reduce(torch.cat([terms, more]), reduce_op="mean").tolist()
+    session.pace.elapsed = values.pop()
     session.stop.wanted = values.pop() > 0
     return values
 

@@ -56,7 +56,7 @@ class Display:
         """Within an epoch: only the live table shows it."""
         if self._live is not None:
             note = (
-                f"epoch {epoch} of {pace.epochs}, step {step} of {pace.steps_per_epoch}, "
+                f"epoch {epoch}, step {step} of {pace.steps_per_epoch}, "
                 f"loss {loss:.3f}, {duration(left)} left"
             )
             self._live.update(_table(self._rows, note))

@@ -45,9 +45,8 @@ class Session:
         )
         self.objective, self.optimiser = fabric.setup(objective, optimiser)
         self.average = _moving_average(self.student, recipe.ema) if recipe.ema else None
-        self.trial: list[float] = []  # seconds of the first steps
         self.state = State()
-        self.pace = Pace.start(recipe, steps_per_pass(recipe, len(self.split.train)))
+        self.pace = Pace(recipe, steps_per_pass(recipe, len(self.split.train)))
         self.restore()
         self.began = self.saved = time.monotonic()
 
@@ -67,18 +66,8 @@ class Session:
         """Seconds of work, earlier sessions included."""
         return self.state.seconds + time.monotonic() - self.began
 
-    def plan_pace(self, epochs_done: int, seconds: float, steps: int) -> None:
-        """A timed training counts anew how many epochs fit; the first process decides for all."""
-        self.pace.observe(seconds, steps)
-        if self.pace.timed:
-            self.pace.step_seconds, elapsed, self.pace.validation_seconds = self.fabric.broadcast(
-                (self.pace.step_seconds, self.elapsed(), self.pace.validation_seconds)
-            )
-            self.pace.plan(epochs_done, elapsed, self.state.validations)
-
     def seconds_left(self) -> float:
-        steps = self.pace.epochs * self.pace.steps_per_epoch - self.state.steps
-        return steps * self.pace.step_seconds + self.pace.validation_seconds
+        return self.pace.seconds_left(self.state.steps)
 
     # -- saving --------------------------------------------------------------------------------------------------
 
