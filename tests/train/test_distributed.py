@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-# sums over ranks are added in another order than over a batch; AdamW amplifies it in the first steps; 2e-5 was seen
-TOLERANCE = 2e-4
+# sums over processes are added in another order than over a batch, and AdamW turns the sign of a gradient near zero
+# into a whole step, so differences of 1e-7 after the first step grow; at this rate 5e-5 was seen
+TOLERANCE = 5e-4
 
 
 def trajectory(prepared: Path, run: Path, devices: int) -> list[list[float]]:
@@ -31,6 +32,7 @@ def trajectory(prepared: Path, run: Path, devices: int) -> list[list[float]]:
         "threads=1",
         "steps_per_epoch=2",
         "warmup_epochs=0",
+        "learning_rate=5e-5",
     ]
     options = [part for setting in settings for part in ("--set", setting)]
     command = [
