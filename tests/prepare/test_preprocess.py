@@ -6,12 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import nibabel as nib
 import numpy as np
 import pytest
 
 from veloxseg.cli import main
 from veloxseg.errors import DatasetError
+from veloxseg.phantom.write import write_dataset
 from veloxseg.prepare.dataset import Case, Dataset
+from veloxseg.prepare.layouts import open_dataset
 from veloxseg.prepare.preprocess import Settings, prepare
 from veloxseg.prepare.store import Prepared
 from veloxseg.prepare.transform import from_network
@@ -71,6 +74,7 @@ def test_second_run_continues(make_dataset: Callable[..., Dataset], tmp_path: Pa
 
 def test_bad_cases_are_named(make_dataset: Callable[..., Dataset], tmp_path: Path, capsys: Any) -> None:
     dataset = make_dataset(3)
+    dataset = replace(dataset, cases=tuple(replace(case, split="train") for case in dataset.cases))
     dataset.cases[1].images["pet"].write_bytes(b"not an image")
     with pytest.raises(DatasetError, match="case_1"):
         prepare(dataset, tmp_path / "out", SETTINGS)
@@ -171,3 +175,16 @@ def test_damaged_store_is_one_clear_line(make_dataset: Callable[..., Dataset], t
         prepared.label("case_0")
     with pytest.raises(DatasetError, match="not a prepared data set"):
         Prepared.open(tmp_path)
+
+
+def test_the_plan_does_not_know_the_test_cases(tmp_path: Path) -> None:
+    """Changing a test case changes neither fingerprint nor plan."""
+    folder = write_dataset(tmp_path / "data", "nnunet", 3, size=(32, 24, 40), test_cases=1)
+    settings = Settings(patch=(32, 32, 32))
+    prepare(open_dataset(folder), tmp_path / "first", settings)
+    scan = next((folder / "imagesTs").glob("*_0000.nii.gz"))
+    image = nib.load(scan)
+    nib.save(nib.Nifti1Image(image.get_fdata().astype("float32") + 500, image.affine), scan)
+    prepare(open_dataset(folder), tmp_path / "second", settings)
+    for name in ("plan.json", "fingerprint.json"):
+        assert (tmp_path / "first" / name).read_text() == (tmp_path / "second" / name).read_text()

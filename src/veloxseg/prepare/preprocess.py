@@ -54,7 +54,9 @@ def prepare(dataset: Dataset, folder: str | Path, settings: Settings) -> Prepare
     if len(cases) < len(dataset.cases):
         say(f"{len(dataset.cases) - len(cases)} cases without a label are left out")
     _refuse_duplicates(cases)
-    fingerprint = _fingerprint(dataset, cases, folder, settings.workers)
+    splits = assign_splits(cases, settings.seed)
+    seen = [case for case in cases if splits[case.name] != "test"]  # the plan must not know the test cases
+    fingerprint = _fingerprint(dataset, seen or cases, folder, settings.workers)
     plan = make_plan(
         dataset,
         fingerprint,
