@@ -26,11 +26,11 @@ class Step:
     command: tuple[str, ...]  # arguments of `veloxseg`
 
 
-def demo_steps(folder: Path, minutes: float = 4.0) -> list[Step]:
+def demo_steps(folder: Path, minutes: float = 4.7) -> list[Step]:
     """Sizes and times fit two CPU cores. Augmentation off: its flip along z turns a whole body upside down."""
     data, prepared, run, predictions, report = (str(folder / name) for name in FOLDERS)
     unseen, truth = f"{data}/imagesTs", f"{data}/labelsTs"
-    size = ("--cases", "32", "--test-cases", "8", "--size", "64", "48", "128")
+    size = ("--cases", "32", "--test-cases", "12", "--size", "96", "72", "192")
     return [
         Step(
             does="Make synthetic PET/CT patients (your own data take this place)",
@@ -39,7 +39,7 @@ def demo_steps(folder: Path, minutes: float = 4.0) -> list[Step]:
         Step(does="Look for anything wrong in the data", command=("check", data)),
         Step(
             does="Bring all scans to one grid and scale, and plan the training (a small patch is quick)",
-            command=("prepare", data, "-o", prepared, "--patch", "64", "32", "64"),
+            command=("prepare", data, "-o", prepared, "--patch", "64", "64", "64"),
         ),
         Step(
             does="Train for a few minutes (leave --max-minutes out for the paper's full recipe)",
@@ -52,8 +52,8 @@ def demo_steps(folder: Path, minutes: float = 4.0) -> list[Step]:
             ),
         ),
         Step(
-            does="Segment patients that were never seen, without specks below 5 mL",
-            command=("predict", "-m", run, "-i", unseen, "-o", predictions, "--remove-smaller", "5"),
+            does="Segment patients that were never seen, without specks below 1 mL",
+            command=("predict", "-m", run, "-i", unseen, "-o", predictions, "--remove-smaller", "1"),
         ),
         Step(
             does="Compare with the truth and write the report",
