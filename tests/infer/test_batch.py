@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+import nibabel as nib
+import numpy as np
 import pytest
 
 from veloxseg.cli import main
@@ -157,3 +159,41 @@ def test_a_kill_leaves_no_partial_output(exported, folder, tmp_path):
         assert read_label(mask).array.shape == (48, 40, 30)
     assert main(command(exported["openvino"], folder, output, "--quiet")) == 0
     assert len(list(output.glob("[!.]*.nii.gz"))) == 3
+
+
+def test_one_volume_of_a_4d_file_is_picked_by_a_flag(
+    model: Path, case: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ct = nib.load(case["ct"])
+    voxels = ct.get_fdata().astype(np.float32)
+    nib.save(nib.Nifti1Image(np.stack([voxels * 0 + 1, voxels], -1), ct.affine), tmp_path / "ct4d.nii.gz")
+    inputs = ["-i", f"ct={tmp_path / 'ct4d.nii.gz'}", "-i", f"pet={case['pet']}"]
+    arguments = [
+        "predict",
+        "-m",
+        str(model),
+        *inputs,
+        "-o",
+        str(tmp_path / "mask.nii.gz"),
+        "--runtime",
+        "torch",
+    ]
+    assert main(arguments) == 2
+    assert "--volume NAME=N" in capsys.readouterr().err
+    assert main([*arguments, "--volume", "ct=x"]) == 2
+    assert "MODALITY=WHICH" in capsys.readouterr().err
+    assert main([*arguments, "--volume", "ct=1"]) == 0
+    plain = [
+        "predict",
+        "-m",
+        str(model),
+        "-i",
+        f"ct={case['ct']}",
+        "-i",
+        f"pet={case['pet']}",
+        "--runtime",
+        "torch",
+    ]
+    assert main([*plain, "-o", str(tmp_path / "plain.nii.gz")]) == 0
+    masks = [np.asarray(nib.load(tmp_path / name).dataobj) for name in ("mask.nii.gz", "plain.nii.gz")]
+    assert np.array_equal(*masks)

@@ -61,6 +61,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--preview", action="store_true", help="write a picture of every case")
     parser.add_argument("--statistics", action="store_true", help="write volume, SUV and TLG per lesion")
+    parser.add_argument(
+        "--series",
+        action="append",
+        default=[],
+        metavar="NAME=X",
+        help="which series of a DICOM folder to read",
+    )
+    parser.add_argument(
+        "--volume", action="append", default=[], metavar="NAME=N", help="which volume of a 4-D file to read"
+    )
     parser.add_argument("--num-parts", type=int, default=1, metavar="N", help="share a folder among N jobs")
     parser.add_argument("--part-id", type=int, default=0, metavar="K", help="this job does part K of 0..N-1")
 
@@ -73,13 +83,14 @@ def run(arguments: argparse.Namespace) -> int:
     from veloxseg.console import say, warn
     from veloxseg.files import writable_folder
     from veloxseg.infer.batch import describe, predict_cases, predict_one
-    from veloxseg.infer.cases import find_cases, part_of
+    from veloxseg.infer.cases import find_cases, part_of, with_picks
     from veloxseg.infer.extras import preview_extra, statistics_extra
     from veloxseg.infer.predict import Options, Predictor
     from veloxseg.modelfolder import ModelFolder
 
     plan = ModelFolder.open(arguments.model[0]).plan
     cases = part_of(find_cases(arguments.input, plan.names), arguments.num_parts, arguments.part_id)
+    cases = with_picks(cases, arguments.series, arguments.volume)
     one_file = len(cases) == 1 and arguments.output.name.lower().endswith(FILE_ENDINGS)
     writable_folder(arguments.output.parent if one_file else arguments.output)
     predictor = Predictor(

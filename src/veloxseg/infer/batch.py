@@ -89,7 +89,7 @@ def predict_one(
 
 def _read(predictor: Predictor, case: InputCase) -> Scans:
     """Reads a case ahead, unless memory is so short that its scans are read one by one."""
-    scans = Scans(case.images)
+    scans = Scans(case.images, picks=case.picks)
     scans.check_names(predictor.plan, predictor.may_miss)
     predictor.keep_within_memory(scans)
     if not scans.frugal:
@@ -169,7 +169,7 @@ def describe(predictor: Predictor, cases: Sequence[InputCase]) -> str:
     if largest is None:
         return runtime
     try:
-        expected = predictor.estimate(Scans(largest.images))
+        expected = predictor.estimate(Scans(largest.images, picks=largest.picks))
     except VeloxSegError:
         return runtime
     which = f"largest of {len(cases)} cases" if len(cases) > 1 else "this case"

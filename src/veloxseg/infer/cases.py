@@ -2,21 +2,25 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from veloxseg.errors import ConfigError, DatasetError
 from veloxseg.files import read_json
 from veloxseg.prepare.dataset import IMAGE_SUFFIXES, without_suffix
 from veloxseg.prepare.modality import canonical_name
 
-__all__ = ["InputCase", "find_cases", "part_of"]
+__all__ = ["InputCase", "find_cases", "part_of", "with_picks"]
 
 
 @dataclass(frozen=True)
 class InputCase:
     name: str
     images: Mapping[str, Path]  # modality -> file or DICOM folder
+    picks: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=dict
+    )  # modality -> series or volume to read
 
 
 def find_cases(inputs: Sequence[str], names: tuple[str, ...]) -> list[InputCase]:
@@ -37,6 +41,21 @@ def find_cases(inputs: Sequence[str], names: tuple[str, ...]) -> list[InputCase]
         images[canonical_name(name)] = Path(path)
     first = next((images[name] for name in names if name in images), next(iter(images.values())))
     return [InputCase(re.sub(r"_\d{4}$", "", without_suffix(first.name)), images)]
+
+
+def with_picks(cases: Sequence[InputCase], series: Sequence[str], volumes: Sequence[str]) -> list[InputCase]:
+    """The same cases, read as `--series pet=PT` and `--volume t1=0` say."""
+    picks: dict[str, dict[str, Any]] = {}
+    for option, texts in (("series", series), ("volume", volumes)):
+        for text in texts:
+            name, equals, value = text.partition("=")
+            if not equals or not value or (option == "volume" and not value.isdigit()):
+                example = "ct=2" if option == "series" else "ct=0"
+                raise ConfigError(
+                    f"--{option} {text!r} is not MODALITY=WHICH; write it as --{option} {example}"
+                )
+            picks.setdefault(canonical_name(name), {})[option] = int(value) if option == "volume" else value
+    return [replace(case, picks=picks) for case in cases]
 
 
 def part_of(cases: Sequence[InputCase], parts: int, part: int) -> list[InputCase]:

@@ -57,7 +57,8 @@ class Segmentation:
                 f"{self.labels.file_type} file; write .nii.gz instead"
             )
         names = {value: name for value, name in self.names.items() if value > 0}
-        write_dicom_seg(self.labels, self.labels.source, path, label_names=names)
+        series = self.labels.header.get("series")
+        write_dicom_seg(self.labels, self.labels.source, path, label_names=names, series=series)
 
     def to_nibabel(self) -> Any:
         import nibabel

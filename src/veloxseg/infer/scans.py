@@ -20,13 +20,21 @@ class Scans(Mapping[str, Volume]):
     """Paths, nibabel or SimpleITK images by modality name.
 
     With `frugal` only the scan that was asked for last is in memory; another one is read again when needed.
+    `picks` chooses one of several series in a folder, or one volume of a 4-D file: {"pet": {"series": "PT"}}.
     """
 
-    def __init__(self, sources: Mapping[str, Any], *, frugal: bool = False) -> None:
+    def __init__(
+        self,
+        sources: Mapping[str, Any],
+        *,
+        frugal: bool = False,
+        picks: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
         self.sources = {canonical_name(name): source for name, source in sources.items()}
         if len(self.sources) < len(sources):
             raise DatasetError(f"a modality is given twice in {', '.join(sources)}; name each once")
         self.frugal = frugal
+        self.picks = dict(picks or {})
         self.warnings: dict[str, tuple[str, ...]] = {}
         self._held: dict[str, Volume] = {}
 
@@ -35,7 +43,10 @@ class Scans(Mapping[str, Volume]):
             source = self.sources[name]
             if self.frugal:
                 self._held.clear()
-            volume = read(source) if isinstance(source, str | Path) else from_image(source)
+            if isinstance(source, str | Path):
+                volume = read(source, **self.picks.get(name, {}))
+            else:
+                volume = from_image(source)
             self._held[name] = volume
             self.warnings[name] = volume.warnings
         return self._held[name]
@@ -58,7 +69,7 @@ class Scans(Mapping[str, Volume]):
         source = self.sources[name]
         if name in self._held or not isinstance(source, str | Path):
             return self[name].geometry
-        return read_header(source).grid()
+        return read_header(source, series=self.picks.get(name, {}).get("series")).grid()
 
     def check_names(self, plan: Plan, may_miss: tuple[str, ...]) -> tuple[str, ...]:
         """The modalities that are missing and may be; anything else that does not fit is an error."""

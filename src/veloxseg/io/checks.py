@@ -139,7 +139,7 @@ def pick_volume(volumes: int, volume: int | None) -> int:
     """The index of the volume to read; a 4-D file needs a choice."""
     if volume is None and volumes > 1:
         raise ImageError(
-            f"4-D, with {volumes} volumes, expected 3-D; pick one with --volume N "
+            f"4-D, with {volumes} volumes, expected 3-D; pick one with --volume NAME=N "
             f"(volume=N in Python), N from 0 to {volumes - 1}"
         )
     if not 0 <= (volume or 0) < volumes:

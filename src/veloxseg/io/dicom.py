@@ -114,7 +114,7 @@ def pick_series(path: Path, wanted: str | None) -> Series:
     listed = ", ".join(map(str, every[:8])) + (", …" if len(every) > 8 else "")
     found = f"{len(chosen)} series " + ("in one folder" if wanted is None else f"match {shown(wanted)!r}")
     raise ImageError(
-        f"{found}: {listed}; pick one with --series (series=… in Python), by modality, number or UID"
+        f"{found}: {listed}; pick one with --series NAME=… (series=… in Python), by modality, number or UID"
     )
 
 
