@@ -64,7 +64,9 @@ def stop_after(steps: int, monkeypatch: pytest.MonkeyPatch, number: int = signal
         nonlocal count
         count += 1
         if count == steps:
-            os.kill(os.getpid(), number)
+            signal.raise_signal(
+                number
+            )  # to this thread: other tests leave threads of native libraries behind
         return original(*arguments)
 
     monkeypatch.setattr(loop, "train_step", step)
