@@ -98,12 +98,19 @@ def _summary(folder: Path, steps: list[Step], seconds: list[float]) -> None:
     metrics = folder / "report" / "metrics.json"
     if metrics.is_file():
         say(f"  {'unseen case':<14}{'Dice':>6}  lesions found")
-        for case in read_json(metrics)["cases"]:
+        cases = read_json(metrics)["cases"]
+        for case in cases:
             dice = "  none" if case["dice"] is None else f"{case['dice']:6.3f}"
             say(
                 f"  {case['case']:<14}{dice}  {case['lesions_found']} of {case['lesions']}, {case['outcome']}"
             )
-        say(f"  {'mean':<14}{_mean_dice(metrics):6.3f}\n")
+        ill = [case["dice"] for case in cases if case["lesions"]]
+        alarms = sum(case["outcome"] == "false alarm" for case in cases)
+        say(f"  {'mean':<14}{sum(ill) / max(1, len(ill)):6.3f}  over {len(ill)} patients with lesions")
+        say(
+            f"  {'healthy':<14}{'':6}  {alarms} false alarms in {len(cases) - len(ill)} patients without lesions"
+        )
+        say(f"  {'':<14}{_mean_dice(metrics):6.3f}  mean of all, a false alarm as 0 (as `evaluate` counts)\n")
     for step, taken in zip(steps, seconds, strict=True):
         say(f"  {step.command[0]:<14}{taken:6.1f} s")
     say(f"  {'in all':<14}{sum(seconds):6.1f} s\n")

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,9 +17,7 @@ from safetensors.torch import load_file
 from veloxseg.errors import ConfigError, DatasetError, ModelError, OutputError
 from veloxseg.modelfolder import ModelFolder
 from veloxseg.networks import load_network
-from veloxseg.train import loop
 from veloxseg.train.loop import train
-from veloxseg.train.stopping import Stopped
 
 HERE = Path(__file__).parent
 
@@ -57,31 +56,18 @@ def test_twenty_four_kills_change_nothing(prepared: Path, tmp_path: Path) -> Non
     assert not list((tmp_path / "killed" / "checkpoints").glob(".part-*"))
 
 
-def stop_after(steps: int, monkeypatch: pytest.MonkeyPatch, number: int = signal.SIGTERM) -> None:
-    original, count = loop.train_step, 0
-
-    def step(*arguments: Any) -> float:
-        nonlocal count
-        count += 1
-        if count == steps:
-            signal.raise_signal(
-                number
-            )  # to this thread: other tests leave threads of native libraries behind
-        return original(*arguments)
-
-    monkeypatch.setattr(loop, "train_step", step)
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_says_how_to_go_on(
-    prepared: Path, tmp_path: Path, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch, number: int
+    prepared: Path, tmp_path: Path, quick: dict[str, Any], number: int
 ) -> None:
     quick["steps_per_epoch"] = 2
-    with monkeypatch.context() as patch:
-        stop_after(3, patch, number)
-        with pytest.raises(Stopped, match=r"after 3 steps.*--continue"):
-            train(prepared, tmp_path / "stopped", quick)
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    command = [sys.executable, str(HERE / "signalled.py"), str(prepared), str(tmp_path / "stopped")]
+    command += [json.dumps(quick), str(int(number))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert re.search(r"after 3 steps.*--continue", said["words"])
+    assert said["restored"]
     state = train(prepared, tmp_path / "stopped", resume=True)
     assert state.finished
     assert state.steps == 4
