@@ -1,5 +1,6 @@
 """Any network of this project from its stored description: VeloxSeg or a peer, with or without weights."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,9 +9,9 @@ from veloxseg.files import atomic_path
 from veloxseg.modelfolder import ModelFolder
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
-__all__ = ["build_network", "load_network", "save_weights"]
+__all__ = ["build_network", "differing_names", "load_network", "save_weights"]
 
 
 def build_network(architecture: str, settings: dict[str, Any]) -> "nn.Module":
@@ -40,19 +41,22 @@ def load_network(folder: ModelFolder) -> "nn.Module":
         ) from error
     except SafetensorError as error:
         raise ModelError(f"{folder.weights} is damaged ({error}); export the model again") from error
-    expected = network.state_dict()
-    differing = sorted(
+    if differing := differing_names(network, weights):
+        raise ModelError(f"{folder.weights} does not fit model.json in {differing}; were files mixed up?")
+    network.load_state_dict(weights)
+    return network.eval()
+
+
+def differing_names(module: "nn.Module", weights: "Mapping[str, Tensor]") -> str:
+    """The first few names that only one side has, or that differ in size, for a message; empty if all fit."""
+    expected = module.state_dict()
+    names = sorted(
         name
         for name in expected.keys() | weights.keys()
         if name not in weights or name not in expected or weights[name].shape != expected[name].shape
     )
-    if differing:
-        more = f" and {len(differing) - 5} more" if len(differing) > 5 else ""
-        raise ModelError(
-            f"{folder.weights} does not fit model.json in {', '.join(differing[:5])}{more}; were files mixed up?"
-        )
-    network.load_state_dict(weights)
-    return network.eval()
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more
 
 
 def save_weights(network: "nn.Module", path: str | Path) -> None:

@@ -112,7 +112,7 @@ def find_model(name: str) -> BenchmarkModel:
 
 def write_folder(model: BenchmarkModel, network: "nn.Module", path: Path) -> ModelFolder:
     """A MODEL folder of this network, as training would leave it."""
-    from safetensors.torch import save_file
+    from veloxseg.networks import save_weights
 
     path.mkdir(parents=True, exist_ok=True)
     names = [f"channel{i}" for i in range(sum(model.in_channels))]
@@ -124,7 +124,7 @@ def write_folder(model: BenchmarkModel, network: "nn.Module", path: Path) -> Mod
         provenance={"note": "random weights of a benchmark"},
     )
     folder.write_description()
-    save_file({key: value.contiguous() for key, value in network.state_dict().items()}, folder.weights)
+    save_weights(network, folder.weights)
     return folder
 
 

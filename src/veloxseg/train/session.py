@@ -10,7 +10,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from veloxseg.console import warn
 from veloxseg.errors import ModelError, OutputError
-from veloxseg.networks import build_network
+from veloxseg.networks import build_network, differing_names
 from veloxseg.prepare.store import Prepared
 from veloxseg.train.checkpoint import join, load_checkpoint, load_newest, prune, save_checkpoint, split
 from veloxseg.train.data import steps_per_pass
@@ -189,14 +189,7 @@ def _moving_average(network: nn.Module, decay: float) -> AveragedModel:
 
 
 def _check_keys(module: nn.Module, weights: dict[str, Tensor], where: str) -> None:
-    expected = module.state_dict()
-    differing = sorted(
-        name
-        for name in expected.keys() | weights.keys()
-        if name not in weights or name not in expected or weights[name].shape != expected[name].shape
-    )
-    if differing:
-        more = f" and {len(differing) - 5} more" if len(differing) > 5 else ""
+    if differing := differing_names(module, weights):
         raise ModelError(
-            f"{where} does not fit settings.json in {', '.join(differing[:5])}{more}; was it copied from another run?"
+            f"{where} does not fit settings.json in {differing}; was it copied from another run?"
         )
