@@ -3,7 +3,9 @@
 MONAI: LoadImage → Orientation → Spacing → ResampleToMatch → CropForeground → normalise, cached in memory by
 CacheDataset; then RandCropByPosNegLabel (2 crops per volume, 1:1) and a flip along z. Ours: `prepare` (fingerprint,
 plan, alignment check, preprocessing to disk), then `patch_loader` with the same crops and flip. Each side runs in
-its own process; memory is the peak of the process tree's proportional set size, which counts mapped pages too.
+its own process, takes one case first, so that nothing is imported while the clock runs (our workers are started
+and import within it), and is measured ROUNDS times in turn with the other; medians. Memory is the greatest peak of
+the process tree's proportional set size, which counts mapped pages too.
 
     python benchmarks/loader.py [--json benchmarks/loader.json]
 
@@ -11,9 +13,12 @@ Data: the sarcoma PET/CT cases beside the project (VELOXSEG_SHARED, default ../s
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import platform
+import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,7 +29,8 @@ from typing import Any
 
 SHARED = Path(os.environ.get("VELOXSEG_SHARED", Path(__file__).parents[2] / "shared"))
 SPACING, PATCH, BATCH, SEED = (2.0, 2.0, 3.27), (64, 64, 64), 4, 0
-SECONDS = 8.0  # of loading that are measured, after a warm-up
+ROUNDS = 3
+SECONDS = 5.0  # of loading that are measured, after a warm-up
 
 
 def table(folder: Path) -> Path:
@@ -68,6 +74,9 @@ def ours_prepare(folder: Path, workers: int) -> dict[str, Any]:
     from veloxseg.prepare.preprocess import Settings, prepare
 
     dataset = open_dataset(table(folder))
+    one = dataclasses.replace(dataset, cases=dataset.cases[:1])
+    prepare(one, folder / "warm", Settings(spacing=SPACING, patch=PATCH))
+    shutil.rmtree(folder / "prepared", ignore_errors=True)
     started, cpu = time.perf_counter(), time.process_time()
     prepare(dataset, folder / "prepared", Settings(spacing=SPACING, patch=PATCH, seed=SEED, workers=workers))
     return rates(len(dataset.cases), "cases", started, cpu)
@@ -137,6 +146,7 @@ def monai(folder: Path, workers: int) -> dict[str, Any]:
             RandFlipd(["image", "label"], prob=0.5, spatial_axis=2),
         ]
     )
+    pipeline(files[0])
     started, cpu = time.perf_counter(), time.process_time()
     dataset = CacheDataset(files, pipeline, cache_rate=1.0, num_workers=max(1, workers), progress=False)
     prepared = rates(len(files), "cases", started, cpu)
@@ -191,12 +201,21 @@ def measure(part: str, folder: Path, workers: int) -> dict[str, Any]:
     result = json.loads(output.splitlines()[-1])
     if workers > 1:  # the clock of one process says nothing about several
         result = {key: value for key, value in result.items() if "cpu" not in key}
-    return {
-        "part": part,
-        "workers": workers,
-        **{k: round(v, 2) for k, v in result.items()},
-        "peak_pss_mb": round(peak / 2**20),
-    }
+    return {**result, "peak_pss_mb": peak / 2**20}
+
+
+def summary(part: str, workers: int, rounds: list[dict[str, Any]]) -> dict[str, Any]:
+    """Medians, and least and greatest of the rates by the clock."""
+    row: dict[str, Any] = {"part": part, "workers": workers}
+    for key in rounds[0]:
+        values = [one[key] for one in rounds]
+        if key == "peak_pss_mb":
+            row[key] = round(max(values))
+            continue
+        row[key] = round(statistics.median(values), 2)
+        if key.endswith("_per_second"):
+            row[f"{key}_range"] = [round(min(values), 2), round(max(values), 2)]
+    return row
 
 
 def main() -> None:
@@ -217,8 +236,12 @@ def main() -> None:
     rows = []
     for workers in (0, 2):
         with tempfile.TemporaryDirectory() as folder:
-            for part in PARTS:
-                rows.append(measure(part, Path(folder), workers))
+            measured: dict[str, list[dict[str, Any]]] = {part: [] for part in PARTS}
+            for _ in range(ROUNDS):
+                for part in PARTS:
+                    measured[part].append(measure(part, Path(folder), workers))
+            for part, rounds in measured.items():
+                rows.append(summary(part, workers, rounds))
                 print(rows[-1], flush=True)
     value = {
         "command": "python benchmarks/loader.py",

@@ -1,6 +1,7 @@
 """Five-fold cross-validation on soft-tissue sarcoma PET/CT (25 patients, CC BY 3.0): is the network learnt well?
 
-    python experiments/sts_crossvalidation.py DATA -o WORK [--epochs 60] [--folds 0 1 2 3 4] [--inputs ct+pet]
+    python experiments/sts_crossvalidation.py DATA -o WORK [--epochs 60 | --minutes M] [--folds 0 1 2 3 4]
+                                              [--inputs ct+pet] [--model b] [--set key=value ...] [--name NAME]
 
 DATA holds `STS_*/CT_image.nii.gz, PET_image.nii.gz, CT_mask.nii.gz`. STS_019 is left out, as its PET and CT do not
 lie on each other. Each fold trains VeloxSeg-B on 20 patients at 2 × 2 × 3.27 mm with a 64³ patch, 20 steps of batch 2
@@ -13,6 +14,7 @@ Writes experiments/results/sts_<inputs>.json and .png with what is done so far.
 
 import argparse
 import json
+import shlex
 import statistics
 import sys
 from pathlib import Path
@@ -32,7 +34,7 @@ from veloxseg.prepare.layouts import open_dataset
 from veloxseg.prepare.preprocess import Settings, prepare
 from veloxseg.prepare.store import Prepared
 from veloxseg.train.loop import train
-from veloxseg.train.recipe import SHORT
+from veloxseg.train.recipe import SHORT, parse_overrides
 from veloxseg.train.stopping import Stopped
 from veloxseg.train.validation import validate_case
 
@@ -65,20 +67,30 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--folds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--inputs", choices=INPUTS, default="ct+pet")
+    parser.add_argument("--model", default="b", help="a preset or a peer")
+    parser.add_argument("--minutes", type=float, help="of training per fold, instead of --epochs")
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="changes to the recipe")
+    parser.add_argument("--name", help="of the result; default: the model if not b, and the inputs")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    model = "" if options.model == "b" else f"{options.model}_"
+    options.name = options.name or f"{model}{options.inputs.replace('+', '_')}_{options.seed}"
     prepared = prepare_all(options.data, options.output / "prepared")
-    work = options.output / f"{options.inputs}-{options.seed}"
+    work = options.output / options.name
+    changed = {"model": options.model, "seed": options.seed, **INPUTS[options.inputs]}
+    changed |= {"max_minutes": options.minutes} if options.minutes else {"epochs": options.epochs}
     for fold in options.folds:
-        say(f"fold {fold}, {options.inputs}")
-        settings = SHORT | INPUTS[options.inputs]
-        settings |= RECIPE | {"epochs": options.epochs, "fold": fold, "seed": options.seed}
+        say(f"fold {fold}, {options.name}")
+        settings = SHORT | RECIPE | changed | {"fold": fold} | parse_overrides(options.set)
         try:
             state = train(prepared.path, work / f"fold-{fold}", settings, resume=True)
         except Stopped:
             sys.exit("stopped and saved; the same command goes on")
         cases = predict_held_out(options.data, prepared, work, fold)
-        write_json(work / f"fold-{fold}.json", {"steps": state.steps, "cases": cases})
+        write_json(
+            work / f"fold-{fold}.json",
+            {"steps": state.steps, "seconds": round(state.seconds), "cases": cases},
+        )
     summarise(options, work)
 
 
@@ -144,22 +156,24 @@ def summarise(options: argparse.Namespace, work: Path) -> None:
     measures = [key for key in ("dice", "dice_prepared_grid", "hd95_mm") if key in next(iter(cases.values()))]
     summary = {key: statistics_of([scores[key] for scores in cases.values()]) for key in measures}
     run = read_json(next(iter(sorted(work.glob("fold-?")))) / "run.json")
+    length = f"{options.minutes:g} minutes" if options.minutes else f"{options.epochs} epochs"
+    given = ["--minutes", f"{options.minutes:g}"] if options.minutes else ["--epochs", str(options.epochs)]
+    given += ["--inputs", options.inputs, "--model", options.model, "--seed", str(options.seed)]
+    given += ["--set", *options.set] if options.set else []
     result = {
-        "experiment": f"STS PET/CT, {options.inputs}, {options.epochs} epochs, seed {options.seed}",
-        "command": f"python experiments/sts_crossvalidation.py DATA -o WORK --epochs {options.epochs} "
-        f"--inputs {options.inputs} --seed {options.seed}",
+        "experiment": f"STS PET/CT, {options.name}, {length}, seed {options.seed}",
+        "command": f"python experiments/sts_crossvalidation.py DATA -o WORK {shlex.join(given)}",
         "machine": {name: run[name] for name in ("processor", "threads", "torch", "veloxseg")},
         "folds_done": len(folds),
         "patients": len(cases),
         **summary,
         "steps": {name: fold["steps"] for name, fold in folds.items()},
-        "recipe": SHORT | RECIPE,
-        "cases": {
-            name: {k: scores[k] for k in ("dice", "hd95_mm")} for name, scores in sorted(cases.items())
-        },
+        "seconds": {name: fold["seconds"] for name, fold in folds.items()},
+        "recipe": SHORT | RECIPE | parse_overrides(options.set),
+        "cases": dict(sorted(cases.items())),
     }
     RESULTS.mkdir(exist_ok=True)
-    name = f"sts_{options.inputs.replace('+', '_')}_{options.seed}"
+    name = f"sts_{options.name}"
     write_json(RESULTS / f"{name}.json", result)
     if "dice" in summary:
         draw(options.data, work, result["cases"], RESULTS / f"{name}.png", result["experiment"])

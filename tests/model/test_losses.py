@@ -103,3 +103,18 @@ def test_unknown_strategies_list_the_known_ones() -> None:
         sdkt_loss(*output(), transfer="style")
     with pytest.raises(ConfigError, match="choose mean or sum"):
         sdkt_loss(*output(), reduction="median")
+
+
+def test_batch_dice_makes_a_false_alarm_in_an_empty_patch_cost_something() -> None:
+    label = torch.zeros(2, 8, 8, 8, dtype=torch.long)
+    label[0, :4] = 1
+    gradients = []
+    for batch_dice in (False, True):
+        logits = (
+            torch.stack([certain(label, 2)[0], certain(label.flip(0), 2)[1]]) * 0.1
+        )  # the same alarm in both
+        logits.requires_grad_()
+        segmentation_loss(logits, label, batch_dice=batch_dice)[1].backward()
+        assert logits.grad is not None
+        gradients.append(logits.grad[1].abs().sum().item())
+    assert gradients[1] > 1000 * gradients[0]

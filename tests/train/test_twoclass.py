@@ -9,14 +9,15 @@ from veloxseg.train.twoclass import two_class_loss
 
 @pytest.mark.parametrize("foreground", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("size", [1.0, 40.0])
-def test_equal_to_the_general_loss(foreground: float, size: float) -> None:
+@pytest.mark.parametrize("batch_dice", [False, True])
+def test_equal_to_the_general_loss(foreground: float, size: float, batch_dice: bool) -> None:
     torch.manual_seed(0)
     logits = size * torch.randn(3, 2, 5, 6, 7, dtype=torch.float64)
     label = (torch.rand(3, 5, 6, 7) < foreground).long()
     results = []
     for loss in (segmentation_loss, two_class_loss):
         leaf = logits.clone().requires_grad_()
-        cross_entropy, dice = loss(leaf, label)
+        cross_entropy, dice = loss(leaf, label, batch_dice=batch_dice)
         (0.3 * cross_entropy + 1.7 * dice).backward()
         results.append((cross_entropy.detach(), dice.detach(), leaf.grad))
     for first, second in zip(*results, strict=True):

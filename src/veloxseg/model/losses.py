@@ -36,7 +36,7 @@ SegmentationLoss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def segmentation_loss(
-    logits_BKXYZ: Tensor, label_BXYZ: Tensor, ignore: int | None = None
+    logits_BKXYZ: Tensor, label_BXYZ: Tensor, ignore: int | None = None, *, batch_dice: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Cross entropy and soft Dice over the foreground classes. Voxels labelled `ignore` count nowhere."""
     label = label_BXYZ.long()
@@ -45,31 +45,42 @@ def segmentation_loss(
     classes = torch.arange(1, logits_BKXYZ.shape[1], device=label.device).view(1, -1, 1, 1, 1)
     target = label[:, None] == classes
     if ignore is None:
-        return cross_entropy, _soft_dice(probabilities, target)
+        return cross_entropy, _soft_dice(probabilities, target, batch_dice)
     known = label != ignore
     cross_entropy = torch.where(known.any(), cross_entropy, logits_BKXYZ.sum() * 0)  # all ignored: 0, not NaN
-    return cross_entropy, _soft_dice(probabilities * known[:, None], target)
+    return cross_entropy, _soft_dice(probabilities * known[:, None], target, batch_dice)
 
 
 def region_loss(
-    logits_BKXYZ: Tensor, label_BXYZ: Tensor, regions: Sequence[Sequence[int]], ignore: int | None = None
+    logits_BKXYZ: Tensor,
+    label_BXYZ: Tensor,
+    regions: Sequence[Sequence[int]],
+    ignore: int | None = None,
+    *,
+    batch_dice: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The same for overlapping regions (BraTS WT, TC, ET), one sigmoid each: binary cross entropy and Dice."""
     target = torch.stack([torch.isin(label_BXYZ, label_BXYZ.new_tensor(values)) for values in regions], 1)
     known = torch.ones_like(target[:, :1]) if ignore is None else (label_BXYZ != ignore)[:, None]
     losses = F.binary_cross_entropy_with_logits(logits_BKXYZ, target.to(logits_BKXYZ.dtype), reduction="none")
     cross_entropy = (losses * known).sum() / (known.sum() * len(regions)).clamp(min=1)
-    return cross_entropy, _soft_dice(logits_BKXYZ.sigmoid() * known, target)
+    return cross_entropy, _soft_dice(logits_BKXYZ.sigmoid() * known, target, batch_dice)
 
 
-def _soft_dice(probabilities_BKXYZ: Tensor, target_BKXYZ: Tensor) -> Tensor:
-    """1 - (2 Σ p·t + s) / (Σ p + Σ t + s), averaged over classes and samples."""
+def _soft_dice(probabilities_BKXYZ: Tensor, target_BKXYZ: Tensor, batch_dice: bool) -> Tensor:
+    """1 - (2 Σ p·t + s) / (Σ p + Σ t + s), averaged over classes and samples.
+
+    With `batch_dice` the sums run over the samples too. A sample without a lesion has a Dice whose gradient is next to
+    nothing (its size is the false alarm alone), so there a false alarm costs only what cross entropy asks for it.
+    """
     probabilities, target = (
         probabilities_BKXYZ.flatten(2),
         target_BKXYZ.flatten(2).to(probabilities_BKXYZ.dtype),
     )
     overlap = torch.linalg.vecdot(probabilities, target)
     size = probabilities.sum(-1) + target.sum(-1)
+    if batch_dice:
+        overlap, size = overlap.sum(0), size.sum(0)
     dice: Tensor = (2 * overlap + SMOOTH) / (size + SMOOTH)
     return (1 - dice).mean()
 

@@ -19,7 +19,7 @@ from veloxseg.prepare.body import body_mask, coarse_steps
 from veloxseg.prepare.boxes import label_boxes, nonzero_box
 from veloxseg.prepare.dataset import Case, Dataset
 from veloxseg.prepare.modality import kind_of
-from veloxseg.prepare.parallel import Failure, run_all
+from veloxseg.prepare.parallel import Failure, Team
 from veloxseg.prepare.reading import read_case_images, read_case_label
 
 __all__ = ["fingerprint_case", "make_fingerprint", "summarise"]
@@ -27,14 +27,14 @@ __all__ = ["fingerprint_case", "make_fingerprint", "summarise"]
 SAMPLES = 2000  # voxels per case and modality: a thousand cases give two million, enough for 0.5 percentiles
 
 
-def make_fingerprint(dataset: Dataset, cases: Iterable[Case], workers: int) -> dict[str, Any]:
+def make_fingerprint(dataset: Dataset, cases: Iterable[Case], team: Team) -> dict[str, Any]:
     """Looks at every case; a case that cannot be read is an error, since `check` lists them all."""
     cases = list(cases)
     work = partial(
         fingerprint_case, modalities=dataset.modalities, labels=dataset.labels, ignore=dataset.ignore_label
     )
     found, failures = {}, []
-    for case, result in progress(run_all(work, cases, workers), "fingerprint", len(cases)):
+    for case, result in progress(team.run(work, cases), "fingerprint", len(cases)):
         if isinstance(result, Failure):
             failures.append(f"{case.name}: {result.message}")
         else:

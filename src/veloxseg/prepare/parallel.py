@@ -2,7 +2,8 @@
 
 Each worker has its own pipe and is given one case at a time, so the parent knows which case a worker died on
 (out of memory, a crash in a library) or hangs on. That case is reported as failed, the worker is replaced and
-the rest goes on. Memory is bounded by the number of workers; results should be small.
+the rest goes on. Memory is bounded by the number of workers; results should be small. Starting a worker takes as
+long as reading several cases, so a `Team` can be given one job after the other.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from veloxseg.errors import VeloxSegError
 
-__all__ = ["Failure", "default_workers", "run_all"]
+__all__ = ["Failure", "Team", "default_workers", "run_all"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -48,37 +49,67 @@ def default_workers() -> int:
     return min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
-def run_all(
-    function: Callable[[Item], Result], items: Sequence[Item], workers: int, time_limit: float = TIME_LIMIT
-) -> Generator[tuple[Item, Result | Failure], None, None]:
-    """Yields (item, result) in the order of completion; 0 or 1 workers run in this process, in order."""
-    if workers <= 1 or len(items) <= 1:
-        for item in items:
-            yield item, _attempt(function, item)
-        return
-    # "spawn" starts clean: a forked copy of a process with threads can deadlock
-    context = multiprocessing.get_context("spawn")
-    waiting = list(reversed(items))
-    team = [_start(context, function) for _ in range(min(workers, len(items)))]
-    try:
-        for worker in team:
-            _give(worker, waiting)
-        while busy := [worker for worker in team if worker.item is not None]:
-            wait([w.pipe for w in busy] + [w.process.sentinel for w in busy], timeout=1.0)
-            for worker in busy:
-                done: Any = worker.item
-                for result in _collect(worker, time_limit):
-                    if isinstance(result, Failure) and not worker.process.is_alive():
-                        worker.pipe.close()
-                        team[team.index(worker)] = worker = _start(context, function)
-                    worker.item = None
-                    _give(worker, waiting)
-                    yield done, result
-    finally:
-        for worker in team:
+class Team:
+    """Workers that stay for several jobs; 0 or 1 of them: the work is done in this process, in order."""
+
+    def __init__(self, workers: int) -> None:
+        self.size = workers
+        # "spawn" starts clean: a forked copy of a process with threads can deadlock
+        self.context = multiprocessing.get_context("spawn")
+        self.workers: list[_Worker[Any]] = []
+
+    def __enter__(self) -> "Team":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end(self.workers)
+
+    def run(
+        self, function: Callable[[Item], Result], items: Sequence[Item], time_limit: float = TIME_LIMIT
+    ) -> Generator[tuple[Item, Result | Failure], None, None]:
+        """Yields (item, result) in the order of completion."""
+        if self.size <= 1 or len(items) <= 1:
+            for item in items:
+                yield item, _attempt(function, item)
+            return
+        waiting = list(reversed(items))
+        while len(self.workers) < min(self.size, len(items)):
+            self.workers.append(_start(self.context))
+        try:
+            for worker in self.workers:
+                _give(worker, function, waiting)
+            while busy := [worker for worker in self.workers if worker.item is not None]:
+                wait([w.pipe for w in busy] + [w.process.sentinel for w in busy], timeout=1.0)
+                for worker in busy:
+                    done: Any = worker.item
+                    for result in _collect(worker, time_limit):
+                        if isinstance(result, Failure) and not worker.process.is_alive():
+                            worker = self._replace(worker)
+                        worker.item = None
+                        _give(worker, function, waiting)
+                        yield done, result
+        finally:  # also when the caller stops in between: what a worker is at is of no use then
+            self._end([worker for worker in self.workers if worker.item is not None])
+
+    def _replace(self, dead: _Worker[Any]) -> _Worker[Any]:
+        dead.pipe.close()
+        self.workers[self.workers.index(dead)] = worker = _start(self.context)
+        return worker
+
+    def _end(self, workers: list[_Worker[Any]]) -> None:
+        for worker in list(workers):
             worker.process.terminate()
             worker.process.join(5)
             worker.pipe.close()
+            self.workers.remove(worker)
+
+
+def run_all(
+    function: Callable[[Item], Result], items: Sequence[Item], workers: int, time_limit: float = TIME_LIMIT
+) -> Generator[tuple[Item, Result | Failure], None, None]:
+    """One job for a team of its own."""
+    with Team(workers) as team:
+        yield from team.run(function, items, time_limit)
 
 
 def _attempt(function: Callable[[Item], Result], item: Item) -> Result | Failure:
@@ -92,21 +123,21 @@ def _attempt(function: Callable[[Item], Result], item: Item) -> Result | Failure
         return Failure(f"{type(error).__name__}: {error}", expected=False)
 
 
-def _serve(function: Callable[[Any], Any], pipe: Connection) -> None:
-    """A worker's life: one item in, one result out, until the parent closes the pipe."""
+def _serve(pipe: Connection) -> None:
+    """A worker's life: a function and an item in, one result out, until the parent closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
     pipe.send(None)  # ready: a slow start is not the case's fault
     while True:
         try:
-            item = pipe.recv()
+            function, item = pipe.recv()
         except EOFError:
             return
         pipe.send(_attempt(function, item))
 
 
-def _start(context: Any, function: Callable[[Any], Any]) -> _Worker[Any]:
+def _start(context: Any) -> _Worker[Any]:
     ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(function, theirs), daemon=True)
+    process = context.Process(target=_serve, args=(theirs,), daemon=True)
     with _one_thread_each():
         process.start()
     theirs.close()
@@ -127,11 +158,11 @@ def _one_thread_each() -> Iterator[None]:
                 os.environ[name] = before[name]
 
 
-def _give(worker: _Worker[Item], waiting: list[Item]) -> None:
+def _give(worker: _Worker[Item], function: Callable[[Item], Any], waiting: list[Item]) -> None:
     if waiting:
         worker.item, worker.since = waiting.pop(), time.monotonic()
         with contextlib.suppress(OSError):  # the worker may be dead already; _collect reports it
-            worker.pipe.send(worker.item)
+            worker.pipe.send((function, worker.item))
 
 
 def _collect(worker: _Worker[Any], time_limit: float) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ from veloxseg.errors import DatasetError
 from veloxseg.files import read_json, writable_folder, write_json
 from veloxseg.prepare.dataset import Case, Dataset
 from veloxseg.prepare.fingerprint import make_fingerprint
-from veloxseg.prepare.parallel import Failure, run_all
+from veloxseg.prepare.parallel import Failure, Team
 from veloxseg.prepare.plan import Plan
 from veloxseg.prepare.planner import make_plan
 from veloxseg.prepare.reading import read_case_images, read_case_label
@@ -56,18 +56,19 @@ def prepare(dataset: Dataset, folder: str | Path, settings: Settings) -> Prepare
     _refuse_duplicates(cases)
     splits = assign_splits(cases, settings.seed)
     seen = [case for case in cases if splits[case.name] != "test"]  # the plan must not know the test cases
-    fingerprint = _fingerprint(dataset, seen or cases, folder, settings.workers)
-    plan = make_plan(
-        dataset,
-        fingerprint,
-        spacing=settings.spacing,
-        patch=settings.patch,
-        reference=settings.reference,
-        register=settings.register,
-        normalise=settings.normalise,
-    )
-    write_json(folder / "plan.json", plan.to_json())
-    failures = _run(cases, folder, plan, settings)
+    with Team(settings.workers) as team:
+        fingerprint = _fingerprint(dataset, seen or cases, folder, team)
+        plan = make_plan(
+            dataset,
+            fingerprint,
+            spacing=settings.spacing,
+            patch=settings.patch,
+            reference=settings.reference,
+            register=settings.register,
+            normalise=settings.normalise,
+        )
+        write_json(folder / "plan.json", plan.to_json())
+        failures = _run(cases, folder, plan, settings.seed, team)
     done = [case for case in cases if case.name not in failures]
     for name, message in failures.items():
         warn(f"{name} is left out: {message}")
@@ -88,7 +89,7 @@ def _refuse_duplicates(cases: list[Case]) -> None:
         seen[folded] = case.name
 
 
-def _fingerprint(dataset: Dataset, cases: list[Case], folder: Path, workers: int) -> dict[str, Any]:
+def _fingerprint(dataset: Dataset, cases: list[Case], folder: Path, team: Team) -> dict[str, Any]:
     """Made once; taken from the folder if the same inputs were looked at before."""
     path = folder / "fingerprint.json"
     digest = _digest(
@@ -98,12 +99,12 @@ def _fingerprint(dataset: Dataset, cases: list[Case], folder: Path, workers: int
         stored = read_json(path)
         if isinstance(stored, dict) and stored.get("inputs") == digest:
             return stored
-    fingerprint = {**make_fingerprint(dataset, cases, workers), "inputs": digest}
+    fingerprint = {**make_fingerprint(dataset, cases, team), "inputs": digest}
     write_json(path, fingerprint)
     return fingerprint
 
 
-def _run(cases: list[Case], folder: Path, plan: Plan, settings: Settings) -> dict[str, str]:
+def _run(cases: list[Case], folder: Path, plan: Plan, seed: int, team: Team) -> dict[str, str]:
     """Prepares what is not there yet; returns case → message of those that failed."""
     todo = [
         case
@@ -112,9 +113,9 @@ def _run(cases: list[Case], folder: Path, plan: Plan, settings: Settings) -> dic
     ]
     if len(todo) < len(cases):
         say(f"{len(cases) - len(todo)} of {len(cases)} cases are prepared already")
-    work = partial(prepare_case, folder=folder, plan=plan, seed=settings.seed)
+    work = partial(prepare_case, folder=folder, plan=plan, seed=seed)
     failures = {}
-    results = run_all(work, todo, settings.workers)
+    results = team.run(work, todo)
     try:
         for case, result in progress(results, "prepare", len(todo)):
             if isinstance(result, Failure):

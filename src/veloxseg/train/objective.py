@@ -98,21 +98,22 @@ class PlainObjective(Objective):
 
 def build_objective(architecture: str, settings: dict[str, Any], plan: Plan, recipe: Recipe) -> Objective:
     """The network of these settings with the loss that its labels ask for."""
-    segmentation = loss_for(plan)
+    segmentation = loss_for(plan, recipe.batch_dice)
     if architecture == "veloxseg" and recipe.teachers and settings["attention"] != "none":
         return TaughtObjective(NetworkConfig.from_json(settings), recipe, segmentation)
     return PlainObjective(build_network(architecture, settings), recipe, segmentation)
 
 
-def loss_for(plan: Plan) -> SegmentationLoss:
+def loss_for(plan: Plan, batch_dice: bool = False) -> SegmentationLoss:
     """CE + Dice over classes or overlapping regions; label values need not be 0, 1, 2, ..."""
     if plan.regions is not None:
-        return partial(region_loss, regions=list(plan.regions.values()), ignore=plan.ignore_label)
+        regions = list(plan.regions.values())
+        return partial(region_loss, regions=regions, ignore=plan.ignore_label, batch_dice=batch_dice)
     values = [plan.labels[name] for name in plan.outputs]
     if values == [0, 1] and plan.ignore_label is None:
-        return two_class_loss
+        return partial(two_class_loss, batch_dice=batch_dice)
     if values == list(range(len(values))):
-        return partial(segmentation_loss, ignore=plan.ignore_label)
+        return partial(segmentation_loss, ignore=plan.ignore_label, batch_dice=batch_dice)
     ignored = len(values)
     table = torch.zeros(max(plan.labels.values()) + 1, dtype=torch.long)
     table[values] = torch.arange(len(values))
@@ -121,6 +122,7 @@ def loss_for(plan: Plan) -> SegmentationLoss:
 
     def by_class(logits_BKXYZ: Tensor, label_BXYZ: Tensor) -> tuple[Tensor, Tensor]:
         classes = table.to(label_BXYZ.device)[label_BXYZ.long()]
-        return segmentation_loss(logits_BKXYZ, classes, None if plan.ignore_label is None else ignored)
+        ignore = None if plan.ignore_label is None else ignored
+        return segmentation_loss(logits_BKXYZ, classes, ignore, batch_dice=batch_dice)
 
     return by_class

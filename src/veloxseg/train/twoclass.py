@@ -23,32 +23,40 @@ __all__ = ["two_class_loss"]
 
 class _TwoClassLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits_B2XYZ: Tensor, label_BXYZ: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, logits_B2XYZ: Tensor, label_BXYZ: Tensor, batch_dice: bool
+    ) -> tuple[Tensor, Tensor]:
         d_BN = (logits_B2XYZ[:, 1] - logits_B2XYZ[:, 0]).flatten(1)
         t_BN = label_BXYZ.flatten(1).to(d_BN.dtype)
         cross_entropy = F.binary_cross_entropy_with_logits(d_BN, t_BN)
         p_BN = d_BN.sigmoid_()
-        size_B = p_BN.sum(1) + t_BN.sum(1) + SMOOTH
-        dice_B = (2 * torch.linalg.vecdot(p_BN, t_BN) + SMOOTH) / size_B
+        size_B = p_BN.sum(1) + t_BN.sum(1)
+        overlap_B = torch.linalg.vecdot(p_BN, t_BN)
+        if batch_dice:
+            size_B, overlap_B = size_B.sum(0, keepdim=True), overlap_B.sum(0, keepdim=True)
+        size_B = size_B + SMOOTH
+        dice_B = (2 * overlap_B + SMOOTH) / size_B
         ctx.save_for_backward(p_BN, t_BN, dice_B, size_B)
         ctx.shape = logits_B2XYZ.shape
         return cross_entropy, (1 - dice_B).mean()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         p_BN, t_BN, dice_B, size_B = ctx.saved_tensors
         of_cross_entropy, of_dice = gradients
         result = p_BN.new_empty(ctx.shape)
         d_BN = result[:, 1].view_as(p_BN)
-        scale_B1 = (of_dice / len(p_BN) / size_B)[:, None]
+        scale_B1 = (of_dice / len(size_B) / size_B)[:, None]  # one sample for all with batch_dice
         torch.mul(t_BN, -2 * scale_B1, out=d_BN).add_(dice_B[:, None] * scale_B1)
         d_BN.mul_(torch.addcmul(p_BN, p_BN, p_BN, value=-1))  # ∂p/∂d = p - p²
         d_BN.add_(torch.sub(p_BN, t_BN).mul_(of_cross_entropy / p_BN.numel()))
         torch.neg(result[:, 1], out=result[:, 0])
-        return result, None
+        return result, None, None
 
 
-def two_class_loss(logits_B2XYZ: Tensor, label_BXYZ: Tensor) -> tuple[Tensor, Tensor]:
+def two_class_loss(
+    logits_B2XYZ: Tensor, label_BXYZ: Tensor, *, batch_dice: bool = False
+) -> tuple[Tensor, Tensor]:
     """Cross entropy and soft Dice of the foreground; labels are 0 and 1."""
-    losses: tuple[Tensor, Tensor] = _TwoClassLoss.apply(logits_B2XYZ.contiguous(), label_BXYZ)  # type: ignore[no-untyped-call]
+    losses: tuple[Tensor, Tensor] = _TwoClassLoss.apply(logits_B2XYZ.contiguous(), label_BXYZ, batch_dice)  # type: ignore[no-untyped-call]
     return losses
