@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from isal import isal_zlib  # zlib's interface in half its time
-from isal.igzip_lib import IsalError
 
 from veloxseg.errors import ImageError
 from veloxseg.io.checks import shown
@@ -41,9 +40,9 @@ class ByteStream:
         self.file.close()
 
     def new_decoder(self) -> Any:
-        return (
-            None if self.encoding == "raw" else isal_zlib.decompressobj(31 if self.encoding == "gzip" else 15)
-        )
+        if self.encoding == "raw":
+            return None
+        return isal_zlib.decompressobj(31 if self.encoding == "gzip" else 15)
 
     def read_some(self, limit: int) -> bytes:
         """Between 1 and `limit` bytes, or none at the end of the stream."""
@@ -57,7 +56,7 @@ class ByteStream:
             ended = not self.pending
             try:
                 data: bytes = self.decoder.decompress(self.pending, limit)
-            except IsalError as error:
+            except isal_zlib.error as error:  # type: ignore[misc]  # its stub has an instance for the class
                 raise ImageError(
                     f"damaged {self.encoding} data ({shown(error)}); copy or download the file again"
                 ) from error
