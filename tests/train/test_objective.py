@@ -1,15 +1,18 @@
 """The loss that the labels ask for, in float32 whatever the precision."""
 
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 from tiny_training import plan_of
+from torch import Tensor
 
 from veloxseg.model.losses import region_loss, segmentation_loss
 from veloxseg.prepare.plan import Plan
-from veloxseg.train.objective import TERMS, Objective, build_objective, loss_for
+from veloxseg.train.objective import TERMS, Objective, TaughtObjective, build_objective, loss_for
 from veloxseg.train.recipe import Recipe, network_settings
+from veloxseg.train.twoclass import two_class_loss
 
 SIZE = (32, 32, 64)
 
@@ -33,6 +36,27 @@ def test_the_total_is_the_weighted_sum_and_reaches_every_parameter() -> None:
     assert value["total"] == pytest.approx(expected, rel=1e-5)
     terms[0].backward()
     assert all(parameter.grad is not None for parameter in objective.parameters())
+
+
+@pytest.mark.parametrize("deep_supervision", [True, False])
+def test_two_classes_as_one_difference_train_the_same(deep_supervision: bool) -> None:
+    objective = build(plan_of(), deep_supervision=deep_supervision, dropout=0.0).double()
+    assert isinstance(objective, TaughtObjective)
+    image, label = sample()
+    image = image.double()
+    results = []
+    for difference in (True, False):
+        objective.difference = difference
+        objective.loss.keywords["segmentation"] = two_class_loss if difference else segmentation_loss
+        objective.zero_grad()
+        with mock.patch.object(Tensor, "float", Tensor.double):  # the objective computes its loss in float32
+            terms = objective(image, label)
+        terms[0].backward()
+        results.append((terms.detach(), [p.grad for p in objective.parameters() if p.grad is not None]))
+    (terms, gradients), (expected_terms, expected) = results
+    torch.testing.assert_close(terms, expected_terms)
+    for gradient, other in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(gradient, other, rtol=1e-8, atol=1e-12)
 
 
 @pytest.mark.parametrize("transfer", ["none", "l1", "affinity", "shared-roi"])

@@ -9,13 +9,14 @@ pixel shuffle. (The ablation's transposed convolution costs more only by the pap
 from collections.abc import Sequence
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from veloxseg.model.config import STAGES, STRIDES, NetworkConfig
 from veloxseg.model.encoder import conv_settings
 from veloxseg.model.jlc import jlc_stage
 from veloxseg.model.layers import Conv3d, InstanceNorm, PixelShuffle3d
 
-__all__ = ["Decoder", "UpSampling", "voxel_head"]
+__all__ = ["Decoder", "UpSampling", "logit_difference", "voxel_head"]
 
 
 class UpSampling(nn.Sequential):
@@ -50,3 +51,19 @@ def voxel_head(config: NetworkConfig, outputs: int) -> nn.Module:
         return nn.ConvTranspose3d(config.base_width, outputs, stride, stride=stride)
     conv = Conv3d(config.base_width, outputs * stride**3, 3, padding=1)
     return nn.Sequential(conv, PixelShuffle3d(stride))
+
+
+def logit_difference(head: nn.Module, x_BCXYZ: Tensor) -> Tensor:
+    """The second logit of a two-class head minus the first, (B, 1, ...): all that soft-max and arg-max depend on.
+
+    The head is linear, so this is one convolution with the difference of the weights, at half the cost.
+    """
+    conv = head[0] if isinstance(head, nn.Sequential) else head
+    if not isinstance(conv, Conv3d):
+        logits: Tensor = head(x_BCXYZ)
+        return logits[:, 1:] - logits[:, :1]
+    assert conv.bias is not None
+    (first, second), (first_bias, second_bias) = conv.weight.chunk(2), conv.bias.chunk(2)
+    y = F.conv3d(x_BCXYZ, second - first, second_bias - first_bias, padding=conv.padding)
+    result: Tensor = head[1](y) if isinstance(head, nn.Sequential) else y
+    return result

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from veloxseg.errors import ConfigError
 from veloxseg.model.config import STAGES, NetworkConfig, Size
-from veloxseg.model.decoder import Decoder, voxel_head
+from veloxseg.model.decoder import Decoder, logit_difference, voxel_head
 from veloxseg.model.encoder import Features
 from veloxseg.model.layers import Conv3d, InstanceNorm, initialise
 from veloxseg.model.network import VeloxSeg
@@ -83,25 +83,36 @@ class SDKTModel(nn.Module):
         self.student = VeloxSeg(config)
         self.teachers = nn.ModuleList(TextureTeacher(config, channels) for channels in config.in_channels)
 
-    def forward(self, image_BCXYZ: Tensor) -> SDKTOutput:
+    def forward(self, image_BCXYZ: Tensor, outputs: int = STAGES, difference: bool = False) -> SDKTOutput:
+        """`outputs` and `difference`: see `deep_segmentations`."""
         self.student.check(image_BCXYZ)
         features = self.student.encoder(image_BCXYZ)
         decoded = self.student.decode(features)
         taught = [teacher(features, m) for m, teacher in enumerate(self.teachers)]
         return SDKTOutput(
-            segmentations=deep_segmentations(self.student, decoded),
+            segmentations=deep_segmentations(self.student, decoded, outputs, difference),
             reconstruction=torch.cat([reconstruction for reconstruction, _ in taught], 1),
             student_features=decoded[0],
             teacher_features=[features for _, features in taught],
         )
 
 
-def deep_segmentations(network: VeloxSeg, decoded: list[Tensor]) -> list[Tensor]:
-    """The logits and the three deep outputs, all at full size, finest first."""
-    outputs = [network.head(decoded[0])]
-    for head, features in zip(network.deep_heads, decoded[1:], strict=True):
-        outputs.append(upsample(head(features), network.config.patch))
-    return outputs
+def deep_segmentations(
+    network: VeloxSeg, decoded: list[Tensor], outputs: int = STAGES, difference: bool = False
+) -> list[Tensor]:
+    """The logits and the three deep outputs, all at full size, finest first; of these the first `outputs`.
+
+    With `difference`, two classes are one channel, the second logit minus the first.
+    """
+
+    def scores(head: nn.Module, features: Tensor) -> Tensor:
+        result: Tensor = logit_difference(head, features) if difference else head(features)
+        return result
+
+    results = [scores(network.head, decoded[0])]
+    for head, features in zip(network.deep_heads, decoded[1:outputs], strict=False):
+        results.append(upsample(scores(head, features), network.config.patch))
+    return results
 
 
 def upsample(x_BCXYZ: Tensor, size: Size) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from veloxseg.model.config import NetworkConfig
+from veloxseg.model.config import STAGES, NetworkConfig
 from veloxseg.model.losses import SegmentationLoss, region_loss, sdkt_loss, segmentation_loss
 from veloxseg.model.network import VeloxSeg
 from veloxseg.model.sdkt import SDKTModel, SDKTOutput, deep_segmentations
@@ -34,12 +34,14 @@ class Objective(nn.Module):
 
 
 class TaughtObjective(Objective):
-    """VeloxSeg with its texture teachers: the paper's objective."""
+    """VeloxSeg with its texture teachers: the paper's objective. `difference`: the loss takes two classes as one."""
 
-    def __init__(self, config: NetworkConfig, recipe: Recipe, segmentation: SegmentationLoss) -> None:
+    def __init__(
+        self, config: NetworkConfig, recipe: Recipe, segmentation: SegmentationLoss, difference: bool
+    ) -> None:
         super().__init__()
         self.model = SDKTModel(config)
-        self.outputs = None if recipe.deep_supervision else 1
+        self.outputs, self.difference = STAGES if recipe.deep_supervision else 1, difference
         self.loss = partial(
             sdkt_loss,
             segmentation=segmentation,
@@ -54,10 +56,10 @@ class TaughtObjective(Objective):
         return self.model.student
 
     def forward(self, image_BCXYZ: Tensor, label_BXYZ: Tensor) -> Tensor:
-        output = self.model(image_BCXYZ)
+        output = self.model(image_BCXYZ, self.outputs, self.difference)
         with torch.autocast(image_BCXYZ.device.type, enabled=False):
             output = SDKTOutput(
-                segmentations=[logits.float() for logits in output.segmentations[: self.outputs]],
+                segmentations=[scores.float() for scores in output.segmentations],
                 reconstruction=output.reconstruction.float(),
                 student_features=output.student_features.float(),
                 teacher_features=[features.float() for features in output.teacher_features],
@@ -69,10 +71,12 @@ class TaughtObjective(Objective):
 class PlainObjective(Objective):
     """Any network without teachers: CE + Dice; VeloxSeg's deep outputs count as in the paper, peers have one."""
 
-    def __init__(self, network: nn.Module, recipe: Recipe, segmentation: SegmentationLoss) -> None:
+    def __init__(
+        self, network: nn.Module, recipe: Recipe, segmentation: SegmentationLoss, difference: bool
+    ) -> None:
         super().__init__()
         self.network = network
-        self.deep = recipe.deep_supervision and isinstance(network, VeloxSeg)
+        self.outputs, self.difference = STAGES if recipe.deep_supervision else 1, difference
         self.segmentation = segmentation
 
     @property
@@ -80,28 +84,35 @@ class PlainObjective(Objective):
         return self.network
 
     def forward(self, image_BCXYZ: Tensor, label_BXYZ: Tensor) -> Tensor:
-        outputs = self.logits(image_BCXYZ)
+        outputs = self.scores(image_BCXYZ)
         with torch.autocast(image_BCXYZ.device.type, enabled=False):
-            pairs = [self.segmentation(logits.float(), label_BXYZ) for logits in outputs]
+            pairs = [self.segmentation(scores.float(), label_BXYZ) for scores in outputs]
             cross_entropy = torch.stack([pair[0] for pair in pairs]).mean()
             dice = torch.stack([pair[1] for pair in pairs]).mean()
             nothing = torch.zeros_like(dice)
             return torch.stack([cross_entropy + dice, cross_entropy, dice, nothing, nothing])
 
-    def logits(self, image_BCXYZ: Tensor) -> list[Tensor]:
-        if self.deep:
-            assert isinstance(self.network, VeloxSeg)
-            decoded = self.network.decode(self.network.encoder(image_BCXYZ))
-            return deep_segmentations(self.network, decoded)
-        return [self.network(image_BCXYZ)]
+    def scores(self, image_BCXYZ: Tensor) -> list[Tensor]:
+        if not isinstance(self.network, VeloxSeg):
+            return [self.network(image_BCXYZ)]
+        self.network.check(image_BCXYZ)
+        decoded = self.network.decode(self.network.encoder(image_BCXYZ))
+        return deep_segmentations(self.network, decoded, self.outputs, self.difference)
 
 
 def build_objective(architecture: str, settings: dict[str, Any], plan: Plan, recipe: Recipe) -> Objective:
     """The network of these settings with the loss that its labels ask for."""
-    segmentation = loss_for(plan, recipe.batch_dice)
+    segmentation, difference = loss_for(plan, recipe.batch_dice), is_two_class(plan)
     if architecture == "veloxseg" and recipe.teachers and settings["attention"] != "none":
-        return TaughtObjective(NetworkConfig.from_json(settings), recipe, segmentation)
-    return PlainObjective(build_network(architecture, settings), recipe, segmentation)
+        return TaughtObjective(NetworkConfig.from_json(settings), recipe, segmentation, difference)
+    return PlainObjective(build_network(architecture, settings), recipe, segmentation, difference)
+
+
+def is_two_class(plan: Plan) -> bool:
+    """Labels are 0 and 1 and nothing else: the quick loss of twoclass.py serves."""
+    if plan.regions is not None or plan.ignore_label is not None:
+        return False
+    return [plan.labels[name] for name in plan.outputs] == [0, 1]
 
 
 def loss_for(plan: Plan, batch_dice: bool = False) -> SegmentationLoss:
@@ -109,9 +120,9 @@ def loss_for(plan: Plan, batch_dice: bool = False) -> SegmentationLoss:
     if plan.regions is not None:
         regions = list(plan.regions.values())
         return partial(region_loss, regions=regions, ignore=plan.ignore_label, batch_dice=batch_dice)
-    values = [plan.labels[name] for name in plan.outputs]
-    if values == [0, 1] and plan.ignore_label is None:
+    if is_two_class(plan):
         return partial(two_class_loss, batch_dice=batch_dice)
+    values = [plan.labels[name] for name in plan.outputs]
     if values == list(range(len(values))):
         return partial(segmentation_loss, ignore=plan.ignore_label, batch_dice=batch_dice)
     ignored = len(values)
