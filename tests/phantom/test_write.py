@@ -97,3 +97,12 @@ def test_a_full_folder_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["phantom", str(tmp_path), "--cases", "1"]) == 2
     assert "not empty" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_files_do_not_depend_on_the_number_of_processes(tmp_path: Path) -> None:
+    for workers in (1, 2):
+        write_dataset(tmp_path / str(workers), "nnunet", 8, size=(16, 16, 24), workers=workers)
+    alone, team = (sorted((tmp_path / name).rglob("*.nii.gz")) for name in "12")
+    assert len(team) == 24
+    for one, other in zip(alone, team, strict=True):
+        assert one.read_bytes() == other.read_bytes()

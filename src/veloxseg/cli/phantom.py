@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     from veloxseg.phantom.write import write_dataset
+    from veloxseg.prepare.parallel import default_workers
 
     folder = write_dataset(
         arguments.out,
@@ -42,5 +43,6 @@ def run(arguments: argparse.Namespace) -> None:
         seed=arguments.seed,
         size=tuple(arguments.size) if arguments.size else None,
         test_cases=arguments.test_cases,
+        workers=default_workers(),
     )
     say(f"{arguments.cases + arguments.test_cases} synthetic cases, layout {arguments.layout}, in {folder}")

@@ -4,7 +4,9 @@ The layouts with PET/CT keep PET on its own, coarser grid where the public archi
 order of most scanners (left, posterior, superior), so that a reader that ignores the affine is found out.
 """
 
+import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from veloxseg.files import atomic_path, writable_folder, write_json
 from veloxseg.io.volume import Geometry, Volume
 from veloxseg.phantom import brain, petct
 from veloxseg.phantom.scans import Scans
+from veloxseg.prepare.parallel import Failure, run_all
 
 __all__ = ["LAYOUTS", "default_size", "write_dataset"]
 
@@ -23,6 +26,8 @@ FIRST_TEST_INDEX = 1_000_000  # unseen cases stay the same, whatever the number 
 BECQUEREL_PER_SUV = 4200.0  # per millilitre: an injected dose of 315 MBq in 75 kg
 NOTE = "Synthetic data made by `veloxseg phantom`: no patient, no medical meaning.\n"
 SMALLEST = 16
+WORTH_A_TEAM = 8  # cases; starting processes takes as long as two or three of them
+LARGE = 256**3  # voxels: beyond, a case takes gigabytes, and one at a time is enough
 
 
 def write_dataset(
@@ -32,24 +37,34 @@ def write_dataset(
     seed: int = 0,
     size: tuple[int, int, int] | None = None,
     test_cases: int = 0,
+    workers: int = 1,
 ) -> Path:
-    """Writes `cases` synthetic patients, and `test_cases` unseen ones (`imagesTs`, `labelsTs`)."""
+    """Writes `cases` synthetic patients, and `test_cases` unseen ones (`imagesTs`, `labelsTs`).
+
+    The files do not depend on the number of `workers` (processes).
+    """
     size = size or default_size(layout)
     _check(layout, cases, size, test_cases)
     folder = writable_folder(folder)
     if any(folder.iterdir()):
         raise OutputError(f"{folder} is not empty; choose a new folder, so that data sets do not mix")
     (folder / "SYNTHETIC.txt").write_text(NOTE, encoding="utf-8")
-    write = LAYOUTS[layout]
-    kind = brain if layout == "brats" else petct
     jobs = [(index, "Tr") for index in range(cases)]
     jobs += [(FIRST_TEST_INDEX + index, "Ts") for index in range(test_cases)]
-    for index, part in progress(jobs, "synthetic cases"):
-        scans = kind.render(kind.draw(seed, index), size)
-        write(folder, index % FIRST_TEST_INDEX + 1, part, scans)
+    work = partial(_make, folder=folder, layout=layout, seed=seed, size=size)
+    team = workers if len(jobs) >= WORTH_A_TEAM and math.prod(size) <= LARGE else 1
+    for _, result in progress(run_all(work, jobs, team), "synthetic cases", len(jobs)):
+        if isinstance(result, Failure):
+            raise (OutputError if result.expected else RuntimeError)(result.message)
     if layout == "nnunet":
         write_json(folder / "dataset.json", _nnunet_description(cases))
     return folder
+
+
+def _make(job: tuple[int, str], folder: Path, layout: str, seed: int, size: tuple[int, int, int]) -> None:
+    index, part = job
+    kind = brain if layout == "brats" else petct
+    LAYOUTS[layout](folder, index % FIRST_TEST_INDEX + 1, part, kind.render(kind.draw(seed, index), size))
 
 
 def default_size(layout: str) -> tuple[int, int, int]:
