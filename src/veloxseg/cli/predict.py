@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ray",
         metavar="ADDRESS",
-        help="spread a folder over a Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT",
+        help="spread a folder over a Ray cluster: auto (this node's), HOST:PORT, or local for a new one here",
     )
 
 
@@ -150,6 +150,11 @@ def check_ray(arguments: argparse.Namespace) -> None:
     """What a cluster cannot do is said before anything is read."""
     from veloxseg.errors import ConfigError
 
+    if arguments.ray.startswith("ray://"):
+        raise ConfigError(
+            f"--ray {arguments.ray} is for Ray's client, which Ray Data does not run through; start the program on a "
+            "node of the cluster with --ray auto"
+        )
     if arguments.device != "cpu":
         raise ConfigError(f"--ray computes on the cpu, not on {arguments.device}; leave --device out")
     if arguments.output.name.lower().endswith(FILE_ENDINGS):

@@ -10,6 +10,7 @@ its worker every time is a failure like any other.
 import contextlib
 import io
 import logging
+import socket
 import sys
 import tempfile
 from collections import Counter
@@ -62,8 +63,9 @@ def predict_on_cluster(address: str, job: Job, cases: Sequence[InputCase]) -> di
     gib = min(expected.gib if expected else 0.0, job.options.max_ram or float("inf"))
     failures = {case.name: "Ray lost it; start again to try once more" for case in todo}
     with _connected(ray, address):
-        nodes = [node for node in ray.nodes() if node["Alive"]]
-        workers = min(_room(nodes, job.threads, gib), len(todo))
+        alive = [node for node in ray.nodes() if node["Alive"]]
+        workers = min(_room(alive, job.threads, gib), len(todo))
+        nodes = [node for node in alive if node["Resources"].get("CPU", 0) >= job.threads]
         _ask_nodes(ray, nodes, job, predictor.runtime.name, todo[0])
         say(f"Ray: {workers} workers on {len(nodes)} nodes")
         for report in progress(_reports(ray, job, todo, workers, gib), "cases", len(todo)):
@@ -145,6 +147,9 @@ def _reports(
 @contextlib.contextmanager
 def _connected(ray: Any, address: str) -> Iterator[None]:
     try:
+        host, colon, port = address.rpartition(":")
+        if colon and port.isdigit():  # Ray itself would try for minutes
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
         with no_standard_error():  # it says there, below Python, that it read RAY_BACKEND_LOG_LEVEL
             ray.init(address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # of many types, by what is wrong
@@ -177,17 +182,17 @@ def _room(nodes: Sequence[dict[str, Any]], threads: int, gib: float) -> int:
 def _ask_nodes(ray: Any, nodes: Sequence[dict[str, Any]], job: Job, runtime: str, case: InputCase) -> None:
     """Every node opens the model and looks at the folders, before any computes."""
     with tempfile.NamedTemporaryFile(dir=job.output, prefix=".part-") as mark:
-        answers = {}
+        answers = []  # all are asked before the first is waited for
         for node in nodes:
             task = ray.remote(num_cpus=0)(_trouble).options(scheduling_strategy=_on_node(node["NodeID"]))
-            answers[node["NodeName"]] = task.remote(job, runtime, case, Path(mark.name), __version__)
-        for name, answer in answers.items():
+            answers.append(task.remote(job, runtime, case, Path(mark.name), __version__))
+        for node, answer in zip(nodes, answers, strict=True):
             try:
                 trouble = ray.get(answer)
             except ray.exceptions.RayError as error:
                 trouble = f"cannot start a worker ({_first_line(error)}); install veloxseg[ray] there"
             if trouble:
-                raise ClusterError(f"node {name} {trouble}")
+                raise ClusterError(f"node {node['NodeName']} {trouble}")
 
 
 def _trouble(job: Job, runtime: str, case: InputCase, mark: Path, version: str) -> str:
