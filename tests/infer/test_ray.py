@@ -190,18 +190,18 @@ def masks(output: Path) -> list[Path]:
 
 
 def test_what_a_node_lacks_is_one_line(job, folder, tmp_path) -> None:
-    case = find_cases([str(folder)], ("ct", "pet"))[0]
+    seen = [*job.models, *find_cases([str(folder)], ("ct", "pet"))[0].images.values()]
     mark = job.output / "mark"
     mark.touch()
-    assert cluster._trouble(job, "openvino", case, mark, cluster.__version__) == ""
+    assert cluster._trouble(job, "openvino", seen, mark, cluster.__version__) == ""
     assert "does not see what is written" in cluster._trouble(
-        job, "openvino", case, tmp_path / "elsewhere" / "mark", cluster.__version__
+        job, "openvino", seen, tmp_path / "elsewhere" / "mark", cluster.__version__
     )
-    assert "0.0.1 is expected" in cluster._trouble(job, "openvino", case, mark, "0.0.1")
-    assert "onnx is expected" in cluster._trouble(job, "onnx", case, mark, cluster.__version__)
-    case.images["ct"].unlink()
+    assert "0.0.1 is expected" in cluster._trouble(job, "openvino", seen, mark, "0.0.1")
+    assert "onnx is expected" in cluster._trouble(job, "onnx", seen, mark, cluster.__version__)
+    seen[1].unlink()
     assert "case0_0000.nii.gz; put models and scans" in cluster._trouble(
-        job, "openvino", case, mark, cluster.__version__
+        job, "openvino", seen, mark, cluster.__version__
     )
 
 

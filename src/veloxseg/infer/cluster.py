@@ -66,7 +66,8 @@ def predict_on_cluster(address: str, job: Job, cases: Sequence[InputCase]) -> di
         alive = [node for node in ray.nodes() if node["Alive"]]
         workers = min(_room(alive, job.threads, gib), len(todo))
         nodes = [node for node in alive if node["Resources"].get("CPU", 0) >= job.threads]
-        _ask_nodes(ray, nodes, job, predictor.runtime.name, todo[0])
+        seen = [path for case in todo[:1] for path in case.images.values() if path.exists()]
+        _ask_nodes(ray, nodes, job, predictor.runtime.name, [*job.models, *seen])
         say(f"Ray: {workers} workers on {len(nodes)} nodes")
         for report in progress(_reports(ray, job, todo, workers, gib), "cases", len(todo)):
             if report["said"]:
@@ -179,13 +180,13 @@ def _room(nodes: Sequence[dict[str, Any]], threads: int, gib: float) -> int:
     return room
 
 
-def _ask_nodes(ray: Any, nodes: Sequence[dict[str, Any]], job: Job, runtime: str, case: InputCase) -> None:
+def _ask_nodes(ray: Any, nodes: Sequence[dict[str, Any]], job: Job, runtime: str, seen: list[Path]) -> None:
     """Every node opens the model and looks at the folders, before any computes."""
     with tempfile.NamedTemporaryFile(dir=job.output, prefix=".part-") as mark:
         answers = []  # all are asked before the first is waited for
         for node in nodes:
             task = ray.remote(num_cpus=0)(_trouble).options(scheduling_strategy=_on_node(node["NodeID"]))
-            answers.append(task.remote(job, runtime, case, Path(mark.name), __version__))
+            answers.append(task.remote(job, runtime, seen, Path(mark.name), __version__))
         for node, answer in zip(nodes, answers, strict=True):
             try:
                 trouble = ray.get(answer)
@@ -195,11 +196,11 @@ def _ask_nodes(ray: Any, nodes: Sequence[dict[str, Any]], job: Job, runtime: str
                 raise ClusterError(f"node {node['NodeName']} {trouble}")
 
 
-def _trouble(job: Job, runtime: str, case: InputCase, mark: Path, version: str) -> str:
-    """Why a worker on this node could not do what the others do; empty if it could."""
+def _trouble(job: Job, runtime: str, seen: list[Path], mark: Path, version: str) -> str:
+    """Why a worker on this node could not do what the one who asks can do; empty if it could."""
     if version != __version__:
         return f"has veloxseg {__version__}, and {version} is expected; install the same version on all nodes"
-    for path in (*job.models, *case.images.values()):
+    for path in seen:
         if not path.exists():
             return f"does not see {path}; put models and scans on a file system that all nodes share"
     if not mark.exists():
