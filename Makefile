@@ -5,13 +5,17 @@ BIN    := $(VENV)/bin
 # One stamp per install: the targets below do no work while it is newer than what it was made from.
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test test-ray lint bench clean
 
 demo: $(READY)
 	$(BIN)/veloxseg demo -o demo
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Ray brings 150 MB and its tests take two minutes, so they have an environment of their own
+test-ray: $(VENV)-ray/.ready
+	$(VENV)-ray/bin/python -m pytest tests/infer/test_ray.py
 
 lint: $(READY)
 	$(BIN)/ruff check src tests
@@ -27,5 +31,10 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
+$(VENV)-ray/.ready: $(READY)
+	test -x $(VENV)-ray/bin/python || $(BIN)/python -m venv $(VENV)-ray
+	$(VENV)-ray/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) demo build dist
+	rm -rf $(VENV) $(VENV)-ray demo build dist

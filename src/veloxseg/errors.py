@@ -8,6 +8,7 @@
     ├── DatasetError              a folder of cases is not what it should be
     ├── ModelError                a model folder or checkpoint is damaged or does not fit
     ├── OutputError               the result cannot be written where it was asked for
+    ├── ClusterError              a cluster of machines cannot do the work
     └── MissingDependencyError    an optional part is not installed
 
 Each message says what was found, what was expected and what to do, in one line. Errors that are not of this
@@ -15,6 +16,7 @@ tree are bugs: the command line reports them with exit code 1.
 """
 
 __all__ = [
+    "ClusterError",
     "ConfigError",
     "DatasetError",
     "GeometryError",
@@ -57,6 +59,10 @@ class ModelError(VeloxSegError):
 
 class OutputError(VeloxSegError):
     """The result cannot be written where it was asked for."""
+
+
+class ClusterError(VeloxSegError):
+    """A cluster cannot be reached, or one of its machines cannot do the work."""
 
 
 class MissingDependencyError(VeloxSegError):

@@ -36,7 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="default: the fastest here",
     )
-    parser.add_argument("--threads", type=int, metavar="N", help="default: all cores")
+    parser.add_argument(
+        "--threads", type=int, metavar="N", help="default: all cores; with --ray 1 for each worker"
+    )
     parser.add_argument(
         "--device", default="cpu", help="cpu, cuda or mps; the latter two by torch (default cpu)"
     )
@@ -73,6 +75,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--num-parts", type=int, default=1, metavar="N", help="share a folder among N jobs")
     parser.add_argument("--part-id", type=int, default=0, metavar="K", help="this job does part K of 0..N-1")
+    parser.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="spread a folder over a Ray cluster: auto (this node's), HOST:PORT, or local for a new one here",
+    )
 
 
 SUFFIXES = {"nifti": ".nii.gz", "nrrd": ".nrrd", "mha": ".mha", "dicom-seg": ".dcm"}
@@ -80,53 +87,90 @@ FILE_ENDINGS = (".nii", ".nii.gz", ".nrrd", ".mha", ".dcm")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from veloxseg.console import say, warn
+    from veloxseg.console import say
     from veloxseg.files import writable_folder
-    from veloxseg.infer.batch import describe, predict_cases, predict_one
+    from veloxseg.infer.batch import describe, largest_estimate, predict_cases, predict_one
     from veloxseg.infer.cases import find_cases, part_of, with_picks
+    from veloxseg.infer.cluster import Job, predict_on_cluster
     from veloxseg.infer.extras import preview_extra, statistics_extra
     from veloxseg.infer.predict import Options, Predictor
     from veloxseg.modelfolder import ModelFolder
 
+    if arguments.ray:
+        check_ray(arguments)
     plan = ModelFolder.open(arguments.model[0]).plan
     cases = part_of(find_cases(arguments.input, plan.names), arguments.num_parts, arguments.part_id)
     cases = with_picks(cases, arguments.series, arguments.volume)
     one_file = len(cases) == 1 and arguments.output.name.lower().endswith(FILE_ENDINGS)
-    writable_folder(arguments.output.parent if one_file else arguments.output)
-    predictor = Predictor(
-        arguments.model,
-        runtime=arguments.runtime,
-        threads=arguments.threads,
-        device=arguments.device,
-        options=Options(
-            overlap=arguments.overlap,
-            mirror=arguments.mirror,
-            probabilities=arguments.probabilities,
-            remove_smaller=arguments.remove_smaller,
-            keep_largest=arguments.keep_largest,
-            max_ram=arguments.max_ram,
-        ),
+    options = Options(
+        overlap=arguments.overlap,
+        mirror=arguments.mirror,
+        probabilities=arguments.probabilities,
+        remove_smaller=arguments.remove_smaller,
+        keep_largest=arguments.keep_largest,
+        max_ram=arguments.max_ram,
     )
     extras = [
         extra
         for wanted, extra in ((arguments.statistics, statistics_extra), (arguments.preview, preview_extra))
         if wanted
     ]
-    say(describe(predictor, cases))
+    suffix = SUFFIXES[arguments.format] if arguments.format else None
     say("research use only, not a medical device")
+    if arguments.ray:
+        job = Job(
+            models=tuple(Path(model).absolute() for model in arguments.model),
+            runtime=arguments.runtime,
+            threads=1 if arguments.threads is None else arguments.threads,
+            options=options,
+            output=arguments.output.absolute(),
+            suffix=suffix,
+            extras=tuple(extras),
+        )
+        return list_failures(predict_on_cluster(arguments.ray, job, cases), len(cases))
+    writable_folder(arguments.output.parent if one_file else arguments.output)
+    predictor = Predictor(
+        arguments.model,
+        runtime=arguments.runtime,
+        threads=arguments.threads,
+        device=arguments.device,
+        options=options,
+    )
+    say(describe(predictor, cases, largest_estimate(predictor, cases)))
     if one_file:
         predict_one(predictor, cases[0], arguments.output, extras=extras, progress=window_progress)
         return 0
-    suffix = SUFFIXES[arguments.format] if arguments.format else None
     failures = predict_cases(
         predictor, cases, arguments.output, suffix=suffix, extras=extras, progress=window_progress
     )
-    if failures:
-        warn(f"{len(failures)} of {len(cases)} cases failed:")
-        for name, message in failures.items():
-            warn(f"  {name}: {message}")
-        return 2
-    return 0
+    return list_failures(failures, len(cases))
+
+
+def check_ray(arguments: argparse.Namespace) -> None:
+    """What a cluster cannot do is said before anything is read."""
+    from veloxseg.errors import ConfigError
+
+    if arguments.ray.startswith("ray://"):
+        raise ConfigError(
+            f"--ray {arguments.ray} is for Ray's client, which Ray Data does not run through; start the program on a "
+            "node of the cluster with --ray auto"
+        )
+    if arguments.device != "cpu":
+        raise ConfigError(f"--ray computes on the cpu, not on {arguments.device}; leave --device out")
+    if arguments.output.name.lower().endswith(FILE_ENDINGS):
+        raise ConfigError(f"--ray writes to a folder, and {arguments.output} names a file; give a folder")
+
+
+def list_failures(failures: dict[str, str], count: int) -> int:
+    """Names what failed, last of all, where it is seen; returns the exit code."""
+    from veloxseg.console import warn
+
+    if not failures:
+        return 0
+    warn(f"{len(failures)} of {count} cases failed:")
+    for name, message in failures.items():
+        warn(f"  {name}: {message}")
+    return 2
 
 
 def window_progress(name: str):  # type: ignore[no-untyped-def]

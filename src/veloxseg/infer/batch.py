@@ -15,13 +15,14 @@ from veloxseg.console import say, warn
 from veloxseg.errors import OutputError, VeloxSegError
 from veloxseg.files import read_json, writable_folder
 from veloxseg.infer.cases import InputCase
+from veloxseg.infer.estimate import Estimate
 from veloxseg.infer.predict import Predictor
 from veloxseg.infer.result import Segmentation
 from veloxseg.infer.scans import Scans
 from veloxseg.infer.sliding import Progress
 from veloxseg.io import output_suffix, read_header
 
-__all__ = ["describe", "predict_cases", "predict_one"]
+__all__ = ["describe", "largest_estimate", "predict_cases", "predict_one", "reason", "unfinished"]
 
 Extra = Callable[[Segmentation, Scans, Path], None]  # result, scans, path of the mask
 
@@ -40,9 +41,7 @@ def predict_cases(
     A single case raises its error instead.
     """
     writable_folder(output)
-    todo = [case for case in cases if not _done(predictor, case, output)]
-    if len(todo) < len(cases):
-        say(f"{len(cases) - len(todo)} of {len(cases)} cases are done already")
+    todo = unfinished(predictor, cases, output)
     failures: dict[str, str] = {}
     with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as reader:
         ahead: Future[Scans] | None = None
@@ -58,19 +57,29 @@ def predict_cases(
             except KeyboardInterrupt:
                 reader.shutdown(wait=False, cancel_futures=True)
                 raise
-            except VeloxSegError as error:
+            except Exception as error:  # even a bug in one case must not cost the others
                 if len(cases) == 1:
                     raise
-                failures[case.name] = str(error)
-                warn(f"{case.name}: {error}")
-            except Exception as error:  # a bug in one case must not cost the others
-                if len(cases) == 1:
-                    raise
-                failures[case.name] = f"internal error: {type(error).__name__}: {error}"
+                failures[case.name] = reason(error)
                 warn(f"{case.name}: {failures[case.name]}")
             if reading is ahead:
                 ahead = None
     return failures
+
+
+def unfinished(predictor: Predictor, cases: Sequence[InputCase], output: Path) -> list[InputCase]:
+    """The cases that are still to do; says how many are not."""
+    todo = [case for case in cases if not _done(predictor, case, output)]
+    if len(todo) < len(cases):
+        say(f"{len(cases) - len(todo)} of {len(cases)} cases are done already")
+    return todo
+
+
+def reason(error: Exception) -> str:
+    """Why a case failed, in one line."""
+    if isinstance(error, VeloxSegError):
+        return str(error)
+    return f"internal error: {type(error).__name__}: {error}"
 
 
 def predict_one(
@@ -155,8 +164,20 @@ def _done(predictor: Predictor, case: InputCase, output: Path) -> bool:
     return same and bool(masks) and record.stat().st_mtime >= newest_input
 
 
-def describe(predictor: Predictor, cases: Sequence[InputCase]) -> str:
+def describe(predictor: Predictor, cases: Sequence[InputCase], expected: Estimate | None) -> str:
     """One line before the start: what computes, how long it takes and what it needs, by the largest case."""
+    runtime = f"{predictor.runtime.name}, {predictor.runtime.threads} threads"
+    if expected is None:
+        return runtime
+    which = f"largest of {len(cases)} cases" if len(cases) > 1 else "this case"
+    return (
+        f"{runtime}; {which}: at most {expected.windows} windows, {expected.seconds:.0f} s, "
+        f"{expected.gib:.1f} GiB of memory ({expected.frugal_gib:.1f} with --max-ram)"
+    )
+
+
+def largest_estimate(predictor: Predictor, cases: Sequence[InputCase]) -> Estimate | None:
+    """Time and memory of the case with most voxels; None if no case can be read."""
     largest, voxels = None, -1
     for case in cases:
         try:
@@ -165,18 +186,12 @@ def describe(predictor: Predictor, cases: Sequence[InputCase]) -> str:
             continue  # reported when its turn comes
         if size > voxels:
             largest, voxels = case, size
-    runtime = f"{predictor.runtime.name}, {predictor.runtime.threads} threads"
     if largest is None:
-        return runtime
+        return None
     try:
-        expected = predictor.estimate(Scans(largest.images, picks=largest.picks))
+        return predictor.estimate(Scans(largest.images, picks=largest.picks))
     except VeloxSegError:
-        return runtime
-    which = f"largest of {len(cases)} cases" if len(cases) > 1 else "this case"
-    return (
-        f"{runtime}; {which}: at most {expected.windows} windows, {expected.seconds:.0f} s, "
-        f"{expected.gib:.1f} GiB of memory ({expected.frugal_gib:.1f} with --max-ram)"
-    )
+        return None
 
 
 def _voxels(path: Path) -> int:
