@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
 
+import plain
 import torch
 from monai.networks.nets import BasicUNet
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 
 import veloxseg
 from veloxseg.benchmark import machine
@@ -29,22 +29,6 @@ from veloxseg.train.twoclass import two_class_loss
 
 AUTHORS_FORWARD = 1 / 27
 AUTHORS_STEP = 1 / 2
-
-
-def explicit_attention(self: nn.Module, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-    return ((q * q.shape[-1] ** -0.5) @ k.mT + bias).softmax(-1) @ v
-
-
-def plain_group_norm(self: nn.Module, x: Tensor) -> Tensor:
-    return F.instance_norm(x, eps=layers.EPS)
-
-
-def separate_norm_linear(self: layers.NormLinear, x: Tensor) -> Tensor:
-    shape = (-1, 1, 1, 1, 1, x.shape[-1])
-    normal = F.layer_norm(x, x.shape[-1:], eps=1e-6) * self.norm_weight.view(shape) + self.norm_bias.view(
-        shape
-    )
-    return layers.ModalityLinear.forward(self, normal)
 
 
 @contextlib.contextmanager
@@ -65,13 +49,13 @@ def variants(network: nn.Module) -> dict[str, Callable[[], contextlib.AbstractCo
         "as it is": contextlib.nullcontext,
         "without forcing oneDNN": lambda: patch(layers.Conv3d, "forward", nn.Conv3d.forward),
         "without channels-last": lambda: patch(jlc, "channels_last", lambda x: x.contiguous()),
-        "without fused attention": lambda: patch(pwa.WindowAttention, "forward", explicit_attention),
+        "without fused attention": lambda: patch(pwa.WindowAttention, "forward", plain.explicit_attention),
         "without cached position bias": lambda: patch(
             pwa.RelativePositionBias, "forward", pwa.RelativePositionBias.build
         ),
         "without up-sampling matrices": lambda: without_matrices(network),
-        "without folded layer norms": lambda: patch(layers.NormLinear, "forward", separate_norm_linear),
-        "with PyTorch's instance norm": lambda: patch(layers.InstanceNorm, "forward", plain_group_norm),
+        "without folded layer norms": lambda: patch(layers.NormLinear, "forward", plain.separate_norm_linear),
+        "with PyTorch's instance norm": lambda: patch(layers.InstanceNorm, "forward", plain.plain_group_norm),
     }
 
 

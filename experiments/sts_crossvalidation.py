@@ -43,6 +43,7 @@ LEFT_OUT = ("STS_019",)
 # a short training on little data: strong augmentation, a moving average of the weights
 RECIPE: dict[str, Any] = {
     "teachers": True,
+    "batch_dice": False,
     "learning_rate": 2e-3,
     "augmentation": "strong",
     "ema": 0.99,

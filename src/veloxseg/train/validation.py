@@ -15,7 +15,15 @@ from veloxseg.infer.torch_runtime import TorchRuntime
 from veloxseg.prepare.plan import Plan
 from veloxseg.prepare.store import Prepared
 
-__all__ = ["case_dice", "mean_dice", "structures", "subset_name", "subsets", "validate_case"]
+__all__ = [
+    "case_dice",
+    "mean_dice",
+    "predict_prepared",
+    "structures",
+    "subset_name",
+    "subsets",
+    "validate_case",
+]
 
 
 def structures(plan: Plan) -> dict[str, tuple[int, ...]]:
@@ -36,7 +44,22 @@ def validate_case(
     available: Sequence[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, float]:
-    """Dice of each structure of a case; NaN where it is in neither label nor prediction.
+    """Dice of each structure of a case; NaN where it is in neither label nor prediction."""
+    predicted = predict_prepared(network, prepared, name, plan, overlap, device, available, progress)
+    return case_dice(predicted, np.asarray(prepared.label(name)), plan)
+
+
+def predict_prepared(
+    network: nn.Module,
+    prepared: Prepared,
+    name: str,
+    plan: Plan,
+    overlap: float,
+    device: str = "cpu",
+    available: Sequence[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> npt.NDArray[Any]:
+    """Labels of a prepared case.
 
     `plan` is the network's, which may use fewer modalities than are prepared. With `available`, its other
     modalities are blanked, as if they had not been scanned.
@@ -49,8 +72,7 @@ def validate_case(
         image = np.array(image)
         image[[c for c, modality in enumerate(plan.names) if modality not in available]] = 0
     runtime = TorchRuntime(network, device=device)
-    predicted = predict_labels(image, runtime, plan, overlap=overlap, progress=progress)
-    return case_dice(predicted, np.asarray(prepared.label(name)), plan)
+    return predict_labels(image, runtime, plan, overlap=overlap, progress=progress)
 
 
 def case_dice(predicted: npt.NDArray[Any], label: npt.NDArray[Any], plan: Plan) -> dict[str, float]:
