@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.ndimage import affine_transform
 
 import veloxseg.infer.parity as checks
 from veloxseg.infer.convert import convert
@@ -63,20 +64,14 @@ def write_model(folder: Path, config: NetworkConfig) -> Path:
 
 
 def real_windows(plan: Plan) -> Iterator[tuple[str, np.ndarray]]:
-    """A patch around the tumour of some cases; modalities are repeated where the preset has four."""
+    """A patch around the tumour of some cases, PET on the grid of CT; both are repeated where the preset has four."""
     for folder in sorted((SHARED / "data" / "sts_petct").glob("STS_*"))[:CASES]:
-        files = {path.name.lower(): path for path in folder.rglob("*.nii*")}
-        mask = next(
-            path for name, path in files.items() if "mask" in name or "seg" in name or "label" in name
-        )
-        scans = [
-            read(path).array
-            for name, path in sorted(files.items())
-            if path != mask and ("ct" in name or "pet" in name)
-        ]
-        centre = np.argwhere(read_label(mask).array).mean(axis=0).astype(int)
+        ct, pet = read(folder / "CT_image.nii.gz"), read(folder / "PET_image.nii.gz")
+        matrix = np.linalg.inv(pet.geometry.affine) @ ct.geometry.affine
+        on_ct = affine_transform(pet.array, matrix, output_shape=ct.array.shape, order=1, mode="nearest")
+        channels = [np.clip((scan - scan.mean()) / scan.std(), -5, 20) for scan in (ct.array, on_ct)]
+        centre = np.argwhere(read_label(folder / "CT_mask.nii.gz").array).mean(axis=0).astype(int)
         start = tuple(int(c - p // 2) for c, p in zip(centre, plan.patch, strict=True))
-        channels = [np.clip((s - s.mean()) / s.std(), -5, 20) for s in scans[:2]]
         image = np.stack([channels[i % len(channels)] for i in range(len(plan.names))])
         yield folder.name, cut(image, start, plan.patch, np.float32)[None]
 

@@ -108,11 +108,11 @@ def _summary(folder: Path, steps: list[Step], seconds: list[float]) -> None:
             )
         ill = [case["dice"] for case in cases if case["lesions"]]
         alarms = sum(case["outcome"] == "false alarm" for case in cases)
-        say(f"  {'mean':<14}{sum(ill) / max(1, len(ill)):6.3f}  over {len(ill)} patients with lesions")
-        say(
-            f"  {'healthy':<14}{'':6}  {alarms} false alarms in {len(cases) - len(ill)} patients without lesions"
-        )
-        say(f"  {'':<14}{_mean_dice(metrics):6.3f}  mean of all, a false alarm as 0 (as `evaluate` counts)\n")
+        mean = _mean_dice(metrics)
+        say(f"  {'mean':<14}{mean:6.3f}  as `evaluate` counts: a false alarm as 0, a right 'none' not at all")
+        say(f"  {'ill':<14}{sum(ill) / max(1, len(ill)):6.3f}  over {len(ill)} patients with lesions")
+        healthy = len(cases) - len(ill)
+        say(f"  {'healthy':<14}{'':6}  {alarms} false alarms in {healthy} patients without lesions\n")
     for step, taken in zip(steps, seconds, strict=True):
         say(f"  {step.command[0]:<14}{taken:6.1f} s")
     say(f"  {'in all':<14}{sum(seconds):6.1f} s\n")
