@@ -2,8 +2,8 @@
 
     python benchmarks/labels.py MODEL INPUT [--json benchmarks/labels.json]
 
-MODEL is a trained model or run, INPUT a folder of scans as `veloxseg predict` takes it. Each case goes the whole way from
-its files to a mask on its own grid, by torch, OpenVINO and onnxruntime; counted are the voxels that differ from torch's.
+MODEL is a trained model or run, INPUT a folder of scans as `veloxseg predict` takes it. Each case goes the whole way
+from its files to a mask on its own grid, by torch, OpenVINO and onnxruntime; voxels that differ from torch's are counted.
 """
 
 import argparse

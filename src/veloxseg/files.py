@@ -1,9 +1,11 @@
 """Files that are either whole or not there: atomic writes, hashes, readable JSON."""
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
+import platform
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 
 from veloxseg.errors import ModelError, OutputError
 
-__all__ = ["atomic_path", "read_json", "sha256", "writable_folder", "write_json"]
+__all__ = ["atomic_path", "read_json", "remove_parts_of_the_dead", "sha256", "writable_folder", "write_json"]
 
 
 @contextlib.contextmanager
@@ -19,7 +21,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     """Gives a temporary path in the folder of `path`; on success it is synced and renamed to `path`.
 
     The suffix is kept (`.nii.gz` decides the format for most writers). After an exception or a kill `path` is
-    what it was before; after an exception the temporary file is gone too.
+    what it was before; after an exception the temporary file is gone too, after a kill when the folder is next used.
 
     >>> with atomic_path("mask.nii.gz") as temporary:
     ...     nibabel.save(image, temporary)
@@ -27,7 +29,9 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     path = Path(path)
     suffix = "".join(path.suffixes[-2:]) if path.name.endswith(".gz") else path.suffix
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".part-", suffix=suffix)
+        handle, name = tempfile.mkstemp(
+            dir=path.parent, prefix=f".part-{platform.node()}-{os.getpid()}-", suffix=suffix
+        )
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}; choose another folder") from error
     os.close(handle)
@@ -48,6 +52,28 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def remove_parts_of_the_dead(folder: Path) -> None:
+    """Temporary files of processes of this machine that were killed."""
+    ours = f".part-{platform.node()}-"
+    for part in folder.glob(glob.escape(ours) + "*"):
+        process = part.name.removeprefix(ours).partition("-")[0]
+        if process.isdecimal() and not _is_alive(int(process)):
+            with contextlib.suppress(OSError):
+                part.unlink()
+
+
+def _is_alive(process: int) -> bool:
+    if os.name == "nt":
+        return True  # there a signal of 0 would end it; the file stays
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
+
+
 def write_json(path: str | Path, value: Any) -> None:
     """Writes readable JSON, atomically."""
     text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
@@ -61,7 +87,7 @@ def read_json(path: str | Path) -> Any:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ModelError(f"{path} does not exist; is this the right folder?") from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise ModelError(
             f"{path} is not valid JSON ({error}); restore it from a copy or make it anew"
         ) from error
@@ -86,6 +112,7 @@ def writable_folder(folder: str | Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"veloxseg")
+        remove_parts_of_the_dead(folder)
     except OSError as error:
         raise OutputError(
             f"cannot write in {folder}: {error.strerror or error}; choose another folder with -o"

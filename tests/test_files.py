@@ -1,0 +1,38 @@
+"""Files are whole or not there, also after a kill."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from veloxseg.errors import ModelError
+from veloxseg.files import atomic_path, read_json, writable_folder
+
+KILLED = """
+import os, sys
+from veloxseg.files import atomic_path
+with atomic_path(sys.argv[1]) as temporary:
+    temporary.write_bytes(b"half")
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no signals")
+def test_what_a_killed_process_left_is_gone_when_the_folder_is_used_again(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "mask.nii.gz")])
+    assert done.returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".part-")
+    with atomic_path(tmp_path / "other.txt") as living:  # of a process that is at work
+        writable_folder(tmp_path)
+        assert list(tmp_path.iterdir()) == [living]
+
+
+def test_json_nested_beyond_reason_gives_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "deep.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(ModelError, match="not valid JSON"):
+        read_json(path)
