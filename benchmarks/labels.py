@@ -3,7 +3,7 @@
     python benchmarks/labels.py MODEL INPUT [--json benchmarks/labels.json]
 
 MODEL is a trained model or run, INPUT a folder of scans as `veloxseg predict` takes it. Each case goes the whole way
-from its files to a mask on its own grid, by torch, OpenVINO and onnxruntime; voxels that differ from torch's are counted.
+from files to a mask on its own grid, by torch, OpenVINO and onnxruntime; voxels that differ from torch are counted.
 """
 
 import argparse
