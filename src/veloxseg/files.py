@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 from veloxseg.errors import ModelError, OutputError
 
 __all__ = ["atomic_path", "read_json", "remove_parts_of_the_dead", "sha256", "writable_folder", "write_json"]
+
+STALE_SECONDS = 60.0
 
 
 @contextlib.contextmanager
@@ -53,12 +56,16 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 
 def remove_parts_of_the_dead(folder: Path) -> None:
-    """Temporary files of processes of this machine that were killed."""
+    """Temporary files of processes of this machine that were killed a while ago.
+
+    Two containers may share a name and not see each other's processes; what is still being written is no older than that.
+    """
     ours = f".part-{platform.node()}-"
     for part in folder.glob(glob.escape(ours) + "*"):
         process = part.name.removeprefix(ours).partition("-")[0]
-        if process.isdecimal() and not _is_alive(int(process)):
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # another program may have removed it
+            old = time.time() - part.stat().st_mtime > STALE_SECONDS
+            if old and process.isdecimal() and not _is_alive(int(process)):
                 part.unlink()
 
 
