@@ -58,7 +58,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 def remove_parts_of_the_dead(folder: Path) -> None:
     """Temporary files of processes of this machine that were killed a while ago.
 
-    Two containers may share a name and not see each other's processes; what is still being written is no older than that.
+    Two containers may share a name and not see each other's processes; a file that is being written is younger.
     """
     ours = f".part-{platform.node()}-"
     for part in folder.glob(glob.escape(ours) + "*"):
