@@ -1,6 +1,6 @@
 """The peers that MONAI ships, with the arguments that give the parameter figures of the paper's table.
 
-All are MONAI's defaults but for Swin UNETR, whose feature size is 24, and DynUNet, whose stages follow
+All are MONAI's defaults but for the light UNet, Swin UNETR, whose feature size is 24, and DynUNet, whose stages follow
 nnU-Net's rule for the patch. MONAI is an optional part: `pip install 'veloxseg[monai]'`.
 """
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from veloxseg.errors import MissingDependencyError
 from veloxseg.peers.parts import check_patch
 
-__all__ = ["dynunet", "mednext_s", "segresnet", "swin_unetr", "unet", "unetr", "vnet"]
+__all__ = ["dynunet", "mednext_s", "segresnet", "swin_unetr", "unet", "unet_light", "unetr", "vnet"]
 
 Channels = tuple[int, ...]
 Patch = tuple[int, int, int]
@@ -21,6 +21,20 @@ Patch = tuple[int, int, int]
 def unet(in_channels: Channels, classes: int, patch: Patch) -> nn.Module:
     check_patch("unet", patch, 16)
     return make("BasicUNet", spatial_dims=3, in_channels=sum(in_channels), out_channels=classes)
+
+
+def unet_light(in_channels: Channels, classes: int, patch: Patch) -> nn.Module:
+    """MONAI's residual UNet, which halves the volume in its first layer, at a cost near VeloxSeg's."""
+    check_patch("unet-light", patch, 16)
+    return make(
+        "UNet",
+        spatial_dims=3,
+        in_channels=sum(in_channels),
+        out_channels=classes,
+        channels=(8, 16, 32, 64, 128),
+        strides=(2, 2, 2, 2),
+        num_res_units=2,
+    )
 
 
 def vnet(in_channels: Channels, classes: int, patch: Patch) -> nn.Module:

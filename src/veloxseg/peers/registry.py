@@ -58,6 +58,15 @@ PEERS: dict[str, Peer] = {
         dice=59.41,
         closeness=EXACT,
     ),
+    "unet-light": Peer(
+        build="monai_peers:unet_light",
+        title="UNet (light)",
+        paper="Kerfoot et al., Left-Ventricle Quantification Using Residual U-Net",
+        venue="STACOM",
+        year=2018,
+        source=MONAI + " (UNet), widths 8 to 128, 2 residual units",
+        closeness="not in the paper's table; a UNet of a cost like VeloxSeg's, for training beside it",
+    ),
     "vnet": Peer(
         build="monai_peers:vnet",
         title="VNet",
