@@ -4,7 +4,8 @@ What differs from the network in `model/`, each exact up to rounding:
 - constants are made once: position bias, up-sampling matrices, layer norms and 1/√C multiplied into the weights;
 - tokens are plain (N, C) matrices, one per modality, so that every projection has a constant weight;
 - biases in front of an instance norm do nothing and are dropped;
-- for OpenVINO, the mean of an instance norm is taken in two steps, and groups of 4 channels are merged to 8;
+- for OpenVINO, the mean of an instance norm is taken in two steps, and groups of 4 channels become 8 (two groups, or
+  two neighbouring voxels);
 - with two classes the head gives the difference of their logits: same labels, same probabilities, half the work.
 
 Legend: N token of the volume, W window, M modality, H head, L token of a window, C channel, XYZ space.
