@@ -19,7 +19,7 @@ from veloxseg.modelfolder import JSON_NAME, ModelFolder
 
 __all__ = ["cache_folder", "find_graph"]
 
-GRAPH_VERSION = 5  # of the exported form; a change makes cached graphs stale
+GRAPH_VERSION = 6  # of the exported form; a change makes cached graphs stale
 ENDINGS = {"openvino": "model.xml", "onnx": "model.onnx"}
 
 

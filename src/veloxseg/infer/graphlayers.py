@@ -48,6 +48,7 @@ STYLES = {
 }
 
 
+FEW_VOXELS = 2048  # their mean needs no two steps: a sum of so few loses a digit at most
 PLANE_SIZE = 5  # kernels from this size on
 PLANE_GROUP = 8  # channels: what the 2-D kernels need at least
 PAIR_SIZE, PAIR_WIDTH = 5, 4  # kernel, and channels of a group: half a register
@@ -101,7 +102,8 @@ class InstanceNorm(nn.Module):
     def __init__(self, size: Size, style: Style) -> None:
         super().__init__()
         self.two_step = style.two_step_mean or math.prod(size) == 1  # one voxel has no deviation: 0
-        self.first = [max(d for d in range(1, 7) if side % d == 0) for side in size]
+        few = math.prod(size) <= FEW_VOXELS
+        self.first = [side if few else max(d for d in range(1, 7) if side % d == 0) for side in size]
         self.second = [side // d for side, d in zip(size, self.first, strict=True)]
 
     def forward(self, x_1CXYZ: Tensor) -> Tensor:
