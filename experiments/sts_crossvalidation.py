@@ -9,7 +9,7 @@ per epoch, keeps the last weights (nothing is chosen on the held-out patients) a
 or killed, it goes on when run again, with the same result. The cases are crops around one lesion, so the figures
 say nothing about finding lesions in a whole body.
 
-Writes experiments/results/sts_<inputs>.json and .png with what is done so far.
+Writes experiments/results/sts_<name>.json and .jpg with what is done so far.
 """
 
 import argparse
@@ -177,7 +177,7 @@ def summarise(options: argparse.Namespace, work: Path) -> None:
     name = f"sts_{options.name}"
     write_json(RESULTS / f"{name}.json", result)
     if "dice" in summary:
-        draw(options.data, work, result["cases"], RESULTS / f"{name}.png", result["experiment"])
+        draw(options.data, work, result["cases"], RESULTS / f"{name}.jpg", result["experiment"])
     say(json.dumps(summary, indent=2))
 
 
@@ -191,7 +191,7 @@ def draw(data: Path, work: Path, cases: dict[str, Any], path: Path, title: str) 
     figure = Figure(figsize=(2.6 * columns, 2.75 * rows + 0.6), dpi=100, facecolor="black")
     FigureCanvasAgg(figure)
     figure.subplots_adjust(
-        left=0.005, right=0.995, bottom=0.005, top=1 - 0.75 / (2.75 * rows + 0.6), wspace=0.03
+        left=0.005, right=0.995, bottom=0.005, top=1 - 0.9 / (2.75 * rows + 0.6), wspace=0.03
     )
     figure.suptitle(
         f"{title}\nheld-out patients, CT with PET in colour; label green, prediction red",
@@ -206,7 +206,7 @@ def draw(data: Path, work: Path, cases: dict[str, Any], path: Path, title: str) 
         z = int(label.sum((0, 1)).argmax())
         _show(axes, ct, pet, label[..., z], predicted[..., z], z)
         axes.set_title(f"{name}  Dice {scores['dice']:.2f}", color="white", fontsize=9, pad=3)
-    figure.savefig(path, facecolor="black")
+    figure.savefig(path, facecolor="black", pil_kwargs={"quality": 85})
 
 
 def _show(axes: Any, ct: Any, pet: Any, label: np.ndarray, predicted: np.ndarray, z: int) -> None:
