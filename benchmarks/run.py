@@ -31,6 +31,10 @@ TOGETHER = 3  # large peers in one process: each keeps about 1 GB of buffers in 
 # part -> heading and what measures it
 PARTS: dict[str, tuple[str, Callable[[], Rows]]] = {
     "quick": ("Five networks, one thread", partial(benchmark, QUICK, ["torch", "openvino"], [1])),
+    "runtimes": (
+        "VeloxSeg-B by runtime, beside the yardstick",
+        partial(benchmark, ["b", "unet"], threads=[1]),
+    ),
     "light": ("Light networks, one thread", partial(benchmark, LIGHT, threads=[1])),
     "cores": (
         "Light networks, all cores",
