@@ -22,6 +22,8 @@ from veloxseg.console import say
 from veloxseg.demo import SPECK
 from veloxseg.files import read_json, write_json
 from veloxseg.infer.postprocess import remove_smaller
+from veloxseg.infer.sliding import predict_labels
+from veloxseg.infer.torch_runtime import TorchRuntime
 from veloxseg.modelfolder import ModelFolder
 from veloxseg.networks import load_network
 from veloxseg.phantom.write import write_dataset
@@ -31,7 +33,7 @@ from veloxseg.prepare.preprocess import Settings, prepare
 from veloxseg.prepare.store import Prepared
 from veloxseg.train.loop import train
 from veloxseg.train.recipe import SHORT
-from veloxseg.train.validation import case_dice, predict_prepared
+from veloxseg.train.validation import case_dice, network_image
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -72,10 +74,11 @@ def make(folder: Path, seed: int) -> Prepared:
 
 def score_unseen(prepared: Prepared, run: Path) -> dict[str, Any]:
     folder = ModelFolder.open(run)
-    network = load_network(folder)
+    runtime = TorchRuntime(load_network(folder))
     scores = {}
     for name in prepared.split().test:
-        predicted = predict_prepared(network, prepared, name, folder.plan, overlap=0.5)
+        image = network_image(prepared, name, folder.plan)
+        predicted = predict_labels(image, runtime, folder.plan, overlap=0.5)
         remove_smaller(predicted, SPECK, float(np.prod(prepared.plan.spacing)) / 1000)
         scores[name] = case_dice(predicted, np.asarray(prepared.label(name)), folder.plan)["lesion"]
     counted = {name: score for name, score in scores.items() if not math.isnan(score)}

@@ -14,7 +14,7 @@ from veloxseg.console import say
 from veloxseg.errors import OutputError
 from veloxseg.files import read_json, writable_folder, write_json
 
-__all__ = ["Step", "demo_steps", "run_demo"]
+__all__ = ["SPECK", "Step", "demo_steps", "run_demo"]
 
 MARK = "demo.json"  # says that the folders beside it are a demo's, and may be made anew
 SPECK = 10  # mL; 95 % of the synthetic lesions are larger than 13 mL

@@ -18,9 +18,8 @@ __all__ = ["InputCase", "find_cases", "part_of", "with_picks"]
 class InputCase:
     name: str
     images: Mapping[str, Path]  # modality -> file or DICOM folder
-    picks: Mapping[str, Mapping[str, Any]] = field(
-        default_factory=dict
-    )  # modality -> series or volume to read
+    # modality -> series or volume to read
+    picks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def find_cases(inputs: Sequence[str], names: tuple[str, ...]) -> list[InputCase]:

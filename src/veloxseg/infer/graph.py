@@ -28,7 +28,7 @@ from veloxseg.infer.graphlayers import (
     linears,
 )
 from veloxseg.model.config import STAGES, STRIDES, NetworkConfig, PairedWindow, Size
-from veloxseg.model.decoder import UpSampling
+from veloxseg.model.decoder import UpSampling, class_difference
 from veloxseg.model.encoder import EncoderStage
 from veloxseg.model.network import VeloxSeg
 from veloxseg.model.pwa import PairedWindowAttention
@@ -238,8 +238,7 @@ class InferenceForm(nn.Module):
         head = network.head[0]  # type: ignore[index]
         weight, bias = head.weight.detach(), head.bias.detach()
         if difference:
-            half = len(weight) // 2
-            weight, bias = weight[half:] - weight[:half], bias[half:] - bias[:half]
+            weight, bias = class_difference(weight), class_difference(bias)
         self.register_buffer("head_weight", weight)
         self.register_buffer("head_bias", bias)
 

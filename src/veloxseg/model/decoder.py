@@ -16,7 +16,7 @@ from veloxseg.model.encoder import conv_settings
 from veloxseg.model.jlc import jlc_stage
 from veloxseg.model.layers import Conv3d, InstanceNorm, PixelShuffle3d
 
-__all__ = ["Decoder", "UpSampling", "logit_difference", "voxel_head"]
+__all__ = ["Decoder", "UpSampling", "class_difference", "logit_difference", "voxel_head"]
 
 
 class UpSampling(nn.Sequential):
@@ -63,7 +63,13 @@ def logit_difference(head: nn.Module, x_BCXYZ: Tensor) -> Tensor:
         logits: Tensor = head(x_BCXYZ)
         return logits[:, 1:] - logits[:, :1]
     assert conv.bias is not None
-    (first, second), (first_bias, second_bias) = conv.weight.chunk(2), conv.bias.chunk(2)
-    y = F.conv3d(x_BCXYZ, second - first, second_bias - first_bias, padding=conv.padding)
+    weight, bias = class_difference(conv.weight), class_difference(conv.bias)
+    y = F.conv3d(x_BCXYZ, weight, bias, padding=conv.padding)
     result: Tensor = head[1](y) if isinstance(head, nn.Sequential) else y
     return result
+
+
+def class_difference(parameter: Tensor) -> Tensor:
+    """Weight or bias of a two-class head, outputs in front, class by class: the second class minus the first."""
+    first, second = parameter.chunk(2)
+    return second - first

@@ -82,9 +82,8 @@ class InstanceNorm(nn.Module):
             normal: Tensor = _Normalise.apply(x_BCXYZ)  # type: ignore[no-untyped-call]
             return normal
         centred = x_BCXYZ - x_BCXYZ.mean(SPACE, keepdim=True)
-        return torch.group_norm(
-            centred, x_BCXYZ.shape[1], None, None, EPS
-        )  # F.group_norm refuses a single voxel
+        # not by F.group_norm, which refuses a single voxel
+        return torch.group_norm(centred, x_BCXYZ.shape[1], None, None, EPS)
 
 
 class _Normalise(torch.autograd.Function):

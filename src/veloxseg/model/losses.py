@@ -70,8 +70,8 @@ def region_loss(
 def _soft_dice(probabilities_BKXYZ: Tensor, target_BKXYZ: Tensor, batch_dice: bool) -> Tensor:
     """1 - (2 Σ p·t + s) / (Σ p + Σ t + s), averaged over classes and samples.
 
-    With `batch_dice` the sums run over the samples too. A sample without a lesion has a Dice whose gradient is next to
-    nothing (its size is the false alarm alone), so there a false alarm costs only what cross entropy asks for it.
+    With `batch_dice` the sums run over the samples too. Taken by itself, a sample without a lesion has a Dice next to 0
+    whatever is predicted, hence hardly a gradient against a false alarm; taken with the others it has one.
     """
     probabilities, target = (
         probabilities_BKXYZ.flatten(2),

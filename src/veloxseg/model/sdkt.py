@@ -110,7 +110,7 @@ def deep_segmentations(
         return result
 
     results = [scores(network.head, decoded[0])]
-    for head, features in zip(network.deep_heads, decoded[1:outputs], strict=False):
+    for head, features in zip(network.deep_heads[: outputs - 1], decoded[1:outputs], strict=True):
         results.append(upsample(scores(head, features), network.config.patch))
     return results
 

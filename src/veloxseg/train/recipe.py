@@ -54,9 +54,7 @@ class Recipe:
     ema: float = 0.0  # decay of the moving average of weights, such as 0.99; 0: none
     # objective
     deep_supervision: bool = True
-    batch_dice: bool = (
-        False  # Dice over all patches of a step together, so that false alarms in empty ones count
-    )
+    batch_dice: bool = False  # Dice over all patches of a step, so that false alarms in empty ones count
     teachers: bool = True  # SDKT; peers never have teachers
     transfer: str = "gram"  # "gram", "none", "l1", "affinity", "shared-roi"
     reduction: str = "mean"  # or "sum", the paper's printed formula

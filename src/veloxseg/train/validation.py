@@ -18,7 +18,7 @@ from veloxseg.prepare.store import Prepared
 __all__ = [
     "case_dice",
     "mean_dice",
-    "predict_prepared",
+    "network_image",
     "structures",
     "subset_name",
     "subsets",
@@ -45,24 +45,17 @@ def validate_case(
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, float]:
     """Dice of each structure of a case; NaN where it is in neither label nor prediction."""
-    predicted = predict_prepared(network, prepared, name, plan, overlap, device, available, progress)
+    image, runtime = network_image(prepared, name, plan, available), TorchRuntime(network, device=device)
+    predicted = predict_labels(image, runtime, plan, overlap=overlap, progress=progress)
     return case_dice(predicted, np.asarray(prepared.label(name)), plan)
 
 
-def predict_prepared(
-    network: nn.Module,
-    prepared: Prepared,
-    name: str,
-    plan: Plan,
-    overlap: float,
-    device: str = "cpu",
-    available: Sequence[str] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+def network_image(
+    prepared: Prepared, name: str, plan: Plan, available: Sequence[str] | None = None
 ) -> npt.NDArray[Any]:
-    """Labels of a prepared case.
+    """The image of a prepared case as a network sees it, whose `plan` may use fewer modalities than are prepared.
 
-    `plan` is the network's, which may use fewer modalities than are prepared. With `available`, its other
-    modalities are blanked, as if they had not been scanned.
+    With `available`, its other modalities are blanked, as if they had not been scanned.
     """
     channels = [prepared.plan.names.index(modality) for modality in plan.names]
     image = prepared.image(name)
@@ -71,8 +64,7 @@ def predict_prepared(
     if available is not None:
         image = np.array(image)
         image[[c for c, modality in enumerate(plan.names) if modality not in available]] = 0
-    runtime = TorchRuntime(network, device=device)
-    return predict_labels(image, runtime, plan, overlap=overlap, progress=progress)
+    return image
 
 
 def case_dice(predicted: npt.NDArray[Any], label: npt.NDArray[Any], plan: Plan) -> dict[str, float]:
