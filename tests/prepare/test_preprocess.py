@@ -1,6 +1,7 @@
 """Preparing a data set: what is stored is right, a second run continues, a bad case does not stop the rest."""
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from veloxseg.prepare.layouts import open_dataset
 from veloxseg.prepare.preprocess import Settings, prepare
 from veloxseg.prepare.store import Prepared
 from veloxseg.prepare.transform import from_network
+from veloxseg.train.run import data_hash
 
 SETTINGS = Settings(spacing=(2, 2, 2), patch=(32, 32, 32), folds=3)
 
@@ -70,6 +72,21 @@ def test_second_run_continues(make_dataset: Callable[..., Dataset], tmp_path: Pa
         out / "data" / "case_0.safetensors"
     ]
     assert not [f for f in (out / "data").iterdir() if f.name.startswith(".")]
+
+
+def test_touched_files_are_the_same_data_and_changed_voxels_are_not(
+    make_dataset: Callable[..., Dataset], write_case: Callable[..., Case], tmp_path: Path
+) -> None:
+    """A training goes on with data that were copied or prepared elsewhere, but not with other data."""
+    dataset = make_dataset(4)
+    here = data_hash(prepare(dataset, tmp_path / "here", SETTINGS))
+    for case in dataset.cases:
+        for path in case.images.values():
+            os.utime(path, (1, 1))
+    assert data_hash(prepare(dataset, tmp_path / "here", SETTINGS)) == here
+    assert data_hash(prepare(dataset, tmp_path / "there", SETTINGS)) == here
+    write_case(tmp_path / "raw", "case_1", seed=77)
+    assert data_hash(prepare(dataset, tmp_path / "here", SETTINGS)) != here
 
 
 def test_bad_cases_are_named(make_dataset: Callable[..., Dataset], tmp_path: Path, capsys: Any) -> None:

@@ -27,7 +27,7 @@ from veloxseg.prepare.transform import label_to_network, to_network
 
 __all__ = ["Settings", "prepare"]
 
-VERSION = 1  # of what preprocessing does to voxels and writes down; a change makes what is stored stale
+VERSION = 2  # of what preprocessing does to voxels and writes down; a change makes what is stored stale
 
 
 @dataclass(frozen=True, kw_only=True)

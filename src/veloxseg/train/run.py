@@ -102,13 +102,12 @@ def reconcile(stored: Recipe, asked: dict[str, Any]) -> Recipe:
 
 
 def data_hash(prepared: Prepared) -> str:
-    """Of the plan, the splits and every case's record, which holds the hashes of its scans."""
+    """Of the plan, the splits and every case's voxels; files that were copied or touched are the same data."""
     digest = hashlib.sha256()
     for path in [prepared.path / "plan.json", prepared.path / "cases.json"]:
         digest.update(path.read_bytes())
     for case in prepared.cases:
-        record = prepared.record(case.name)
-        digest.update(f"{case.name}:{record.get('made_from')}".encode())
+        digest.update(f"{case.name}:{prepared.record(case.name).get('content')}".encode())
     return digest.hexdigest()
 
 
