@@ -44,6 +44,7 @@ LEFT_OUT = ("STS_019",)
 RECIPE: dict[str, Any] = {
     "teachers": True,
     "batch_dice": False,
+    "dropout": 0.1,
     "learning_rate": 2e-3,
     "augmentation": "strong",
     "ema": 0.99,

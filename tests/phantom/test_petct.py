@@ -1,10 +1,13 @@
 """Synthetic PET/CT: the label is where the lesions are, and neither scan alone tells them."""
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy.ndimage import affine_transform, binary_dilation
 
+from veloxseg.phantom.lesions import STATIONS
 from veloxseg.phantom.petct import FIELD_OF_VIEW, Case, draw, render
 from veloxseg.phantom.scans import Scans
 
@@ -120,7 +123,20 @@ def test_grids_differ_and_both_hold_the_body(patients: list[tuple[Case, Scans]])
 def test_harmless_nodules_are_seen_on_ct_only() -> None:
     nodules = [lesion for index in range(40) for lesion in draw(0, index).look_alikes]
     assert nodules
-    assert all(nodule.suv == 0 and nodule.hounsfield is not None for nodule in nodules)
+    assert all(nodule.suv == 0 for nodule in nodules)
+
+
+def test_brown_fat_is_as_hot_as_tumour_and_fat_on_ct(patients: list[tuple[Case, Scans]]) -> None:
+    """In the places of lymph nodes, so that PET alone cannot tell it from them."""
+    case, scans = next((case, scans) for case, scans in patients if case.brown_fat)
+    cold = render(replace(case, brown_fat=()), SIZE)
+    assert np.array_equal(scans.images["ct"].array, cold.images["ct"].array)
+    assert np.array_equal(scans.label.array, cold.label.array)
+    hot = pet_on_ct(scans) - pet_on_ct(cold) > 2
+    assert hot.any()
+    assert np.median(scans.images["ct"].array[hot]) < -50
+    stations = {depot.centre for index in range(40) for depot in draw(0, index).brown_fat}
+    assert all(min(np.linalg.norm(np.subtract(centre, s)) for s in STATIONS) < 18 for centre in stations)
 
 
 def test_hounsfield_units_are_those_of_a_body(patients: list[tuple[Case, Scans]]) -> None:

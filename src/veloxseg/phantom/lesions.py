@@ -7,10 +7,10 @@ import numpy as np
 from veloxseg.phantom.canvas import Tissue, TissueMap
 from veloxseg.phantom.shapes import Field, Space
 
-__all__ = ["Lesion", "draw_lesions", "place_lesions"]
+__all__ = ["STATIONS", "Lesion", "draw_lesions", "place_lesions"]
 
 SHARE_WITHOUT = 0.15
-SMALLEST = 6.0  # radius, millimetres
+SMALLEST = 10.0  # radius, millimetres
 EXTRA_VOXELS = 2.0  # added to every radius, so that lesions have a shape on a coarse grid too
 # Lymph node stations in the body's frame, millimetres: neck, armpit, chest, along the aorta, groin.
 STATIONS = (
@@ -41,21 +41,19 @@ class Lesion:
     roughness: float
     suv: float  # 0: takes up nothing
     necrosis: float  # 0..1: size of the cold core against the lesion
-    hounsfield: float | None  # None: CT shows nothing
+    hounsfield: float
 
 
 def draw_lesions(random: np.random.Generator, harmless: bool = False) -> tuple[Lesion, ...]:
-    """From none to a dozen, of many sizes; `harmless` ones are nodules and cysts seen only on CT."""
+    """From none to a dozen, of many sizes; `harmless` ones are seen only on CT."""
     none = random.random() < SHARE_WITHOUT
     number = int(random.integers(0, 4)) if harmless else 0 if none else 1 + int(random.geometric(0.4))
     return tuple(_draw_lesion(random, harmless) for _ in range(min(number, 12)))
 
 
 def _draw_lesion(random: np.random.Generator, harmless: bool) -> Lesion:
-    site = str(
-        random.choice(["lung", "liver"]) if harmless else random.choice(list(HOSTS), p=[0.3, 0.2, 0.2, 0.3])
-    )
-    radius = np.exp(random.uniform(np.log(SMALLEST), np.log(12.0 if harmless else 24.0)))
+    site = str(random.choice(list(HOSTS), p=[0.3, 0.2, 0.2, 0.3]))
+    radius = np.exp(random.uniform(np.log(SMALLEST), np.log(16.0 if harmless else 30.0)))
     stretch = random.uniform(0.8, 1.25, 3)
     faint = random.random() < 0.12
     suv = random.uniform(2.6, 4.0) if faint else 6.5 + random.gamma(2.0, 2.0)
@@ -68,16 +66,14 @@ def _draw_lesion(random: np.random.Generator, harmless: bool) -> Lesion:
         roughness=float(random.uniform(0.04, 0.14)),
         suv=0.0 if harmless else float(suv),
         necrosis=float(random.uniform(0.4, 0.65)) if radius > 16 and random.random() < 0.35 else 0.0,
-        hounsfield=_draw_hounsfield(random, site, harmless),
+        hounsfield=_draw_hounsfield(random, site),
     )
 
 
-def _draw_hounsfield(random: np.random.Generator, site: str, harmless: bool) -> float | None:
-    if site == "liver":
-        return float(random.uniform(2, 12) if harmless else random.uniform(45, 75))  # a cyst is water
-    if site == "bone":  # dissolved, hardened, or not seen at all
-        return (None, float(random.uniform(40, 70)), float(random.uniform(550, 900)))[random.integers(3)]
-    return float(random.uniform(25, 60))
+def _draw_hounsfield(random: np.random.Generator, site: str) -> float:
+    """Full of contrast medium, brighter than organs and vessels; bone is dissolved by that, or hardened."""
+    hardened = site == "bone" and random.random() < 0.5
+    return float(random.uniform(550, 900) if hardened else random.uniform(165, 215))
 
 
 def place_lesions(
@@ -95,8 +91,7 @@ def place_lesions(
         box, field = _surface(lesion, space, centre)
         inside = (field < 1) & ~spared[box]
         background = float(activity[index])
-        if lesion.hounsfield is not None:
-            hounsfield[box][inside] = lesion.hounsfield
+        hounsfield[box][inside] = lesion.hounsfield
         if lesion.suv:
             suv = max(lesion.suv, 1.8 * background)
             activity[box][inside] = suv

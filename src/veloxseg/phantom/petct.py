@@ -1,8 +1,9 @@
 """Synthetic whole-body PET/CT: CT in Hounsfield units, PET in SUV on a coarser grid, a label of the lesions.
 
 What makes it worth learning on: neither scan is enough. PET alone is misled by brain, heart, kidneys, bladder,
-bowel and brown fat, which are as hot as tumour; CT alone is misled by harmless nodules and cysts, which look
-like tumour but take up nothing. `draw` picks the numbers of a case, `render` turns them into scans.
+bowel and brown fat, which are as hot as tumour (brown fat where lymph nodes are); CT alone is misled by harmless
+nodules, which are as bright with contrast medium as tumour but take up nothing. `draw` picks the numbers of a case,
+`render` turns them into scans.
 """
 
 from dataclasses import dataclass
@@ -13,9 +14,9 @@ import numpy.typing as npt
 from veloxseg.io.volume import Geometry, Volume
 from veloxseg.phantom.anatomy import Body, draw_tissues
 from veloxseg.phantom.canvas import Tissue, TissueMap
-from veloxseg.phantom.lesions import Lesion, draw_lesions, place_lesions
+from veloxseg.phantom.lesions import STATIONS, Lesion, draw_lesions, place_lesions
 from veloxseg.phantom.scans import Scans, centred_grid
-from veloxseg.phantom.shapes import Field, Mask, Space, smooth_noise
+from veloxseg.phantom.shapes import Field, Space, smooth_noise
 
 __all__ = ["FIELD_OF_VIEW", "SIZE", "Case", "draw", "render"]
 
@@ -36,12 +37,17 @@ UPTAKE = {
     Tissue.BLOOD: 1.5, Tissue.BRAIN: 9.0, Tissue.WHITE_MATTER: 4.0, Tissue.BLADDER: 15.0, Tissue.BOWEL: 1.3,
     Tissue.STOMACH: 1.6, Tissue.GAS: 0.1, Tissue.TABLE: 0.0, Tissue.URETER: 1.5,
 }  # fmt: skip
-SITES_OF_BROWN_FAT = (
-    (62.0, -18.0, -262.0),
-    (-62.0, -18.0, -262.0),
-    (128.0, -5.0, -325.0),
-    (-128.0, -5.0, -325.0),
-)
+SHARE_WITH_BROWN_FAT = 0.6
+BROWN_FAT_STATIONS = STATIONS[:8]  # neck, armpits, chest, beside the aorta: where lymph nodes are too
+
+
+@dataclass(frozen=True, kw_only=True)
+class HotFat:
+    """A depot of brown fat: on PET like a lymph node with tumour, on CT fat."""
+
+    centre: tuple[float, float, float]  # millimetres
+    radii: tuple[float, float, float]
+    suv: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +58,9 @@ class Case:
     bend: float  # millimetres
     body: Body
     uptake: dict[Tissue, float]
-    brown_fat: float  # SUV; 0 for the many who show none
+    brown_fat: tuple[HotFat, ...]
     lesions: tuple[Lesion, ...]
-    look_alikes: tuple[Lesion, ...]  # nodules and cysts on CT that take up nothing
+    look_alikes: tuple[Lesion, ...]  # on CT like a lesion, but they take up nothing
     pet_step: float  # PET voxel against CT voxel, > 1
     pet_shift: tuple[float, float, float]  # of the PET grid, in parts of its voxel
     blur: float  # full width at half maximum of the PET's point spread, millimetres
@@ -83,7 +89,7 @@ def draw(seed: int, index: int) -> Case:
         bend=random.uniform(2, 5),
         body=_draw_body(random),
         uptake={tissue: float(value) for tissue, value in uptake.items()},
-        brown_fat=float(random.uniform(2, 5)) if random.random() < 0.25 else 0.0,
+        brown_fat=_draw_brown_fat(random),
         lesions=draw_lesions(random),
         look_alikes=draw_lesions(random, harmless=True),
         pet_step=float(random.choice([1.25, 1.4])),
@@ -92,6 +98,21 @@ def draw(seed: int, index: int) -> Case:
         counts=random.uniform(80, 200),
         seed=int(random.integers(2**31)),
     )
+
+
+def _draw_brown_fat(random: np.random.Generator) -> tuple[HotFat, ...]:
+    """None in some patients; in the others every station has it or not, by itself, so that no pattern gives it away."""
+    shown = random.random() < SHARE_WITH_BROWN_FAT
+    depots = []
+    for station in BROWN_FAT_STATIONS:
+        active = random.random() < 0.35
+        x, y, z = np.add(station, random.uniform(-10, 10, 3))
+        rx, ry, rz = random.uniform(14, 24) * random.uniform(0.8, 1.25, 3)
+        suv = random.uniform(4.5, 10)
+        if shown and active:
+            centre, radii = (float(x), float(y), float(z)), (float(rx), float(ry), float(rz))
+            depots.append(HotFat(centre=centre, radii=radii, suv=float(suv)))
+    return tuple(depots)
 
 
 def _draw_body(random: np.random.Generator) -> Body:
@@ -130,7 +151,9 @@ def render(case: Case, size: tuple[int, int, int] = SIZE) -> Scans:
     texture = smooth_noise(random, size, (max(2, size[0] // 3), max(2, size[1] // 3), max(2, size[2] // 3)))
     hounsfield = _look_up(tissue, HOUNSFIELD)
     activity = _look_up(tissue, case.uptake) * (1 + np.float32(0.12) * texture)
-    activity[_brown_fat(space, tissue)] += np.float32(case.brown_fat)
+    for depot in case.brown_fat:
+        box, field = space.ellipsoid(depot.centre, depot.radii)
+        activity[box][(field < 1) & (tissue[box] == Tissue.FAT)] = depot.suv
     place_lesions(case.look_alikes, space, tissue, hounsfield, activity)
     label = place_lesions(case.lesions, space, tissue, hounsfield, activity)
     ct_grid = centred_grid(size, spacing, (0, 0, 0))
@@ -145,14 +168,6 @@ def render(case: Case, size: tuple[int, int, int] = SIZE) -> Scans:
 def _look_up(tissue: TissueMap, values: dict[Tissue, float] | dict[Tissue, int]) -> Field:
     table = np.array([values[kind] for kind in Tissue], dtype=np.float32)
     return np.asarray(table[tissue])
-
-
-def _brown_fat(space: Space, tissue: TissueMap) -> Mask:
-    mask = np.zeros(tissue.shape, bool)
-    for centre in SITES_OF_BROWN_FAT:
-        box, field = space.ellipsoid(centre, (26, 22, 24))
-        mask[box] |= field < 1
-    return np.asarray(mask & (tissue == Tissue.FAT))
 
 
 def _finish_ct(
