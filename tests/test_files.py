@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from veloxseg.errors import ModelError
-from veloxseg.files import atomic_path, read_json, writable_folder
+from veloxseg import files
+from veloxseg.errors import ModelError, OutputError
+from veloxseg.files import atomic_path, claimed, read_json, writable_folder
 
 KILLED = """
 import os, sys
@@ -38,3 +39,22 @@ def test_json_nested_beyond_reason_gives_one_line(tmp_path: Path) -> None:
     path.write_text("[" * 100_000)
     with pytest.raises(ModelError, match="not valid JSON"):
         read_json(path)
+
+
+def test_a_claimed_folder_is_refused_until_its_owner_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "CLAIM_SECONDS", 0.0)
+    code = (
+        "import sys, time\nfrom veloxseg.files import claimed\n"
+        "with claimed(sys.argv[1]):\n    print('mine', flush=True)\n    time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        owner.stdout.readline()
+        with pytest.raises(OutputError, match="another process is at work"), claimed(tmp_path):
+            pass
+        owner.kill()
+    with claimed(tmp_path):
+        pass
+    assert not list(tmp_path.iterdir())

@@ -14,9 +14,18 @@ from typing import Any
 
 from veloxseg.errors import ModelError, OutputError
 
-__all__ = ["atomic_path", "read_json", "remove_parts_of_the_dead", "sha256", "writable_folder", "write_json"]
+__all__ = [
+    "atomic_path",
+    "claimed",
+    "read_json",
+    "remove_parts_of_the_dead",
+    "sha256",
+    "writable_folder",
+    "write_json",
+]
 
 STALE_SECONDS = 60.0
+CLAIM_SECONDS = 8.0  # workers of a killed process may hold its folder a little longer
 
 
 @contextlib.contextmanager
@@ -53,6 +62,33 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         ) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Refuses a folder in which another process works. The claim ends with the process, however that ends."""
+    try:
+        import fcntl
+    except ImportError:  # Windows has no locks of folders
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    give_up = time.monotonic() + CLAIM_SECONDS
+    try:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > give_up:
+                    message = f"another process is at work in {folder}; wait for it, or choose another folder"
+                    raise OutputError(message) from error
+                time.sleep(0.2)
+            except OSError:  # a file system without locks
+                break
+        yield
+    finally:
+        os.close(handle)
 
 
 def remove_parts_of_the_dead(folder: Path) -> None:

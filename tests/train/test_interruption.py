@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from veloxseg import files
 from veloxseg.errors import ConfigError, DatasetError, ModelError, OutputError
 from veloxseg.modelfolder import ModelFolder
 from veloxseg.networks import load_network
@@ -135,6 +136,18 @@ def test_continuing_with_other_settings_or_data_is_refused(
     (run / "settings.json").write_text(json.dumps(settings | {"data": "other"}))
     with pytest.raises(DatasetError, match="not the data"):
         train(prepared, run, resume=True)
+
+
+def test_two_trainings_in_one_folder_are_refused(
+    prepared: Path, tmp_path: Path, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "CLAIM_SECONDS", 0.0)
+    run = tmp_path / "run"
+    train(prepared, run, quick | {"epochs": 1})
+    before = (run / "settings.json").stat().st_mtime_ns
+    with files.claimed(run), pytest.raises(OutputError, match="another process"):
+        train(prepared, run, resume=True)
+    assert (run / "settings.json").stat().st_mtime_ns == before
 
 
 def test_a_model_that_a_kill_left_old_is_repaired(

@@ -8,6 +8,7 @@ are addressed by (seed, epoch, step), not drawn from a running generator. So a k
 nothing had happened.
 """
 
+import contextlib
 import math
 import time
 from pathlib import Path
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from veloxseg.console import say
 from veloxseg.errors import DatasetError, ModelError, OutputError, VeloxSegError
-from veloxseg.files import writable_folder
+from veloxseg.files import claimed, writable_folder
 from veloxseg.modelfolder import ModelFolder
 from veloxseg.networks import load_network
 from veloxseg.prepare.loader import PatchLoader
@@ -72,22 +73,24 @@ def train(
         )
     fabric = start_engine(recipe, accelerator=accelerator, devices=devices, nodes=nodes)
     problem: VeloxSegError | None = None
-    if fabric.is_global_zero:  # the other processes may come later and find the folder begun
-        try:
-            if started and not resume:
-                raise OutputError(
-                    f"{folder} holds a training already; add --continue, or choose another folder"
-                )
-            writable_folder(folder)
-            run.write_settings(recipe, hash_now)
-        except VeloxSegError as error:
-            problem = error
-    if (problem := fabric.broadcast(problem)) is not None:
-        raise problem
-    with stop_on_signals() as stop, deterministic(recipe.deterministic):
-        session = Session(fabric, data, run, recipe, stop)
-        run_epochs(session)
-        finish(session)
+    with contextlib.ExitStack() as claim:
+        if fabric.is_global_zero:  # the other processes may come later and find the folder begun
+            try:
+                if started and not resume:
+                    raise OutputError(
+                        f"{folder} holds a training already; add --continue, or choose another folder"
+                    )
+                writable_folder(folder)
+                claim.enter_context(claimed(run.path))
+                run.write_settings(recipe, hash_now)
+            except VeloxSegError as error:
+                problem = error
+        if (problem := fabric.broadcast(problem)) is not None:
+            raise problem
+        with stop_on_signals() as stop, deterministic(recipe.deterministic):
+            session = Session(fabric, data, run, recipe, stop)
+            run_epochs(session)
+            finish(session)
     return session.state
 
 

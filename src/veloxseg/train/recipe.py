@@ -88,9 +88,9 @@ class Recipe:
         return cls(**{**value, "modalities": tuple(value.get("modalities", ()))})
 
 
-# What differs in a training of minutes on a CPU (--max-minutes). A rate 16 times the paper's, as there are few steps;
-# no teachers and no deep supervision, as the steps that they cost bring more than they do; no dropout, as nothing is learnt
-# by heart in minutes; Dice over both patches of a step, for smaller false alarms (experiments/README.md).
+# What differs in a training of minutes on a CPU (--max-minutes; experiments/README.md). A rate 16 times the paper's,
+# as there are few steps; no teachers and no deep supervision, as the steps that they cost bring more than they do; no
+# dropout, as nothing is learnt by heart in minutes; Dice over both patches of a step, for smaller false alarms.
 SHORT: dict[str, Any] = {
     "learning_rate": 4e-3,
     "final_learning_rate": 2e-5,
