@@ -111,7 +111,7 @@ def data_hash(prepared: Prepared) -> str:
     return digest.hexdigest()
 
 
-def machine() -> dict[str, Any]:
+def machine(processes: int) -> dict[str, Any]:
     """Versions and hardware, for run.json. No names of people or computers."""
     import lightning_fabric
     import numpy
@@ -125,6 +125,7 @@ def machine() -> dict[str, Any]:
         "lightning_fabric": lightning_fabric.__version__,
         "system": platform.platform(),
         "processor": _processor(),
+        "processes": processes,
         "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "command": " ".join(["veloxseg", *sys.argv[1:]]),

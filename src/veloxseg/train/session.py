@@ -36,7 +36,7 @@ class Session:
         self.plan = choose_modalities(prepared.plan, recipe.modalities)
         self.split = prepared.split(recipe.fold)
         self.architecture, self.network = network_settings(recipe, self.plan)
-        self.machine, self.data = machine(), data_hash(prepared)
+        self.machine, self.data = machine(fabric.world_size), data_hash(prepared)
 
         seed_step(recipe.seed, 0, 0, 0)  # the same first weights in every process
         objective = build_objective(self.architecture, self.network, self.plan, recipe)
