@@ -1,9 +1,10 @@
 """The results of `sts_crossvalidation.py` beside each other: a table, a picture, and whether a difference is noise.
 
-    python experiments/compare.py NAME [NAME ...] -o PICTURE
+    python experiments/compare.py NAME[=LABEL] [NAME[=LABEL] ...] -o PICTURE
 
-NAME is the stem of a file in results/, such as sts_ct_pet_0; the others are compared with the first one, patient
-by patient (Wilcoxon signed rank test, exact; Holm's correction for the number of comparisons).
+NAME is the stem of a file in results/, such as sts_ct_pet_0, LABEL what it is called in table and picture; the others
+are compared with the first one, patient by patient (Wilcoxon signed rank test, exact; Holm's correction for the number
+of comparisons).
 """
 
 import argparse
@@ -24,10 +25,11 @@ def main() -> None:
     parser.add_argument("names", nargs="+", metavar="NAME")
     parser.add_argument("-o", "--output", type=Path, required=True)
     options = parser.parse_args()
-    results = {name: read_json(RESULTS / f"{name}.json")["cases"] for name in options.names}
+    labels = dict(name.partition("=")[::2] for name in options.names)
+    results = {label or name: read_json(RESULTS / f"{name}.json")["cases"] for name, label in labels.items()}
     shared = sorted(set.intersection(*(set(cases) for cases in results.values())))
     dice = {name: [cases[case]["dice_prepared_grid"] for case in shared] for name, cases in results.items()}
-    first, *others = options.names
+    first, *others = results
     p = {name: float(wilcoxon(dice[first], dice[name]).pvalue) for name in others}
     print(f"Dice of {len(shared)} held-out patients on the prepared grid\n")
     print("| | mean | median | least | better than the first in | p (Holm) |\n|---|---|---|---|---|---|")
@@ -59,7 +61,7 @@ def draw(dice: dict[str, list[float]], path: Path) -> None:
     for values in zip(*dice.values(), strict=True):
         axes.plot(places, values, color="#bbbbbb", linewidth=0.7, marker=".", markersize=3, zorder=1)
     axes.boxplot(list(dice.values()), widths=0.45, medianprops={"color": "#d62728"}, showfliers=False)
-    labels = [f"{name.removeprefix('sts_')}\n{statistics.mean(values):.3f}" for name, values in dice.items()]
+    labels = [f"{name}\n{statistics.mean(values):.3f}" for name, values in dice.items()]
     axes.set_xticks(list(places), labels)
     axes.set(ylabel="Dice", ylim=(0, 1), title="Held-out patients: a line is a patient; below, the mean")
     axes.spines[["top", "right"]].set_visible(False)

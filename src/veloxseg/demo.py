@@ -17,7 +17,7 @@ from veloxseg.files import read_json, writable_folder, write_json
 __all__ = ["SPECK", "Step", "demo_steps", "run_demo"]
 
 MARK = "demo.json"  # says that the folders beside it are a demo's, and may be made anew
-SPECK = 10  # mL; 95 % of the synthetic lesions are larger than 13 mL
+SPECK = 10  # mL; nine in ten of the synthetic lesions are larger than 29 mL
 FOLDERS = ("data", "prepared", "run", "predictions", "report")
 
 
