@@ -1,6 +1,6 @@
 """Whole volumes on one thread: time and memory against MONAI's sliding window, growth with size, 4 GiB, cold start.
 
-    python benchmarks/volume.py                 all parts; some ten minutes on a quiet machine
+    python benchmarks/volume.py                 all parts; some twenty minutes on a quiet machine
     python benchmarks/volume.py cold large      some of them
 
 Every measurement runs in a process of its own. Weights are random: speed and memory do not depend on them. Results
@@ -24,7 +24,6 @@ HERE = Path(__file__).parent
 THREADS = 1
 VOLUME = (400, 400, 326)
 OVERLAP = 0.5
-EVERY = 16  # of so many windows one is computed by the network, and its result repeated for the others
 
 
 def synthetic_image(shape: tuple[int, ...], channels: int = 2) -> np.ndarray:
@@ -75,33 +74,12 @@ def peak_mb() -> float:
     return peak_memory_mb() or float("nan")
 
 
-class Sampled:
-    """Computes every EVERY-th window, so that a whole volume takes seconds; the loop around it is the real one."""
-
-    def __init__(self, compute: Any) -> None:
-        self.compute, self.calls, self.seconds, self.last = compute, 0, [], None
-        self.name, self.threads = "sampled", THREADS
-
-    def __call__(self, window: Any) -> Any:
-        if self.calls % EVERY == 0:
-            start = time.perf_counter()
-            self.last = self.compute(window)
-            self.seconds.append(time.perf_counter() - start)
-        self.calls += 1
-        return self.last
-
-    def figures(self, whole: float, before: float) -> dict[str, Any]:
-        """The loop's own time, and the network's median time for every window."""
-        loop, window = whole - sum(self.seconds), statistics.median(self.seconds)
-        return {
-            "seconds": loop + self.calls * window,
-            "loop_seconds": loop,
-            "window_seconds": window,
-            "windows": self.calls,
-            "windows_computed": len(self.seconds),
-            "extra_mb": peak_mb() - before,
-            "peak_mb": peak_mb(),
-        }
+def figures(start: float, before: float) -> dict[str, Any]:
+    return {
+        "seconds": time.perf_counter() - start,
+        "extra_mb": peak_mb() - before,
+        "peak_mb": peak_mb(),
+    }
 
 
 def child_ours(model: str, shape: list[int]) -> dict[str, Any]:
@@ -114,10 +92,9 @@ def child_ours(model: str, shape: list[int]) -> dict[str, Any]:
     runtime = open_runtime(folder, "openvino", threads=THREADS)
     image = synthetic_image(tuple(shape))
     runtime(np.ascontiguousarray(image[None, :, :96, :96, :96]))
-    sampled = Sampled(runtime)
     before, start = peak_mb(), time.perf_counter()
-    predict_labels(image, sampled, folder.plan, overlap=OVERLAP)
-    return sampled.figures(time.perf_counter() - start, before)
+    predict_labels(image, runtime, folder.plan, overlap=OVERLAP)
+    return figures(start, before)
 
 
 def child_monai(model: str, shape: list[int], plain: bool) -> dict[str, Any]:
@@ -135,13 +112,12 @@ def child_monai(model: str, shape: list[int], plain: bool) -> dict[str, Any]:
 
         make_plain(network)
     image = torch.from_numpy(synthetic_image(tuple(shape)))[None]
-    sampled = Sampled(network)
     with torch.inference_mode():
         network(image[:, :, :96, :96, :96])
         before, start = peak_mb(), time.perf_counter()
-        scores = sliding_window_inference(image, (96, 96, 96), 1, sampled, overlap=OVERLAP, mode="gaussian")
+        scores = sliding_window_inference(image, (96, 96, 96), 1, network, overlap=OVERLAP, mode="gaussian")
         scores.argmax(1).to(torch.uint8)
-        return sampled.figures(time.perf_counter() - start, before)
+        return figures(start, before)
 
 
 def child_large(model: str, ct: str, pet: str) -> dict[str, Any]:
@@ -230,8 +206,7 @@ def against_monai(models: dict[str, Path], body: list[str]) -> dict[str, Any]:
     return {
         "volume": [2, *VOLUME],
         "overlap": OVERLAP,
-        "note": f"one window of {EVERY} is computed by the network, its median time counts for all; the loops are real",
-        "body_is": "a synthetic patient of this size from files to a mask: cropped to the body, nothing sampled; "
+        "body_is": "a synthetic patient of this size from files to a mask: cropped to the body; "
         "MONAI computes every window of the volume, as in its tutorials, so its time is that above",
         "monai_is": "sliding_window_inference on our eager network, with its rewrites for CPUs",
         "monai_plain_is": "the same without these rewrites (benchmarks/plain.py)",
