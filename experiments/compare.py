@@ -11,8 +11,7 @@ import argparse
 import statistics
 from pathlib import Path
 
-from scipy.stats import wilcoxon
-
+from veloxseg.evaluate.statistics import compare, holm
 from veloxseg.files import read_json
 
 RESULTS = Path(__file__).parent / "results"
@@ -29,24 +28,21 @@ def main() -> None:
     results = {label or name: read_json(RESULTS / f"{name}.json")["cases"] for name, label in labels.items()}
     shared = sorted(set.intersection(*(set(cases) for cases in results.values())))
     dice = {name: [cases[case]["dice_prepared_grid"] for case in shared] for name, cases in results.items()}
-    first, *others = results
-    p = {name: float(wilcoxon(dice[first], dice[name]).pvalue) for name in others}
+    first, *others = dice
+    tests = [
+        compare(dice[first], dice[name], names=(first, name), structure="tumour", metric="dice")
+        for name in others
+    ]
     print(f"Dice of {len(shared)} held-out patients on the prepared grid\n")
     print("| | mean | median | least | better than the first in | p (Holm) |\n|---|---|---|---|---|---|")
-    for name, values in dice.items():
-        row = f"| {name} | {statistics.mean(values):.3f} | {statistics.median(values):.3f} | {min(values):.3f} |"
-        if name == first:
-            print(f"{row} | |")
-            continue
-        wins = sum(a > b for a, b in zip(values, dice[first], strict=True))
-        print(f"{row} {wins} of {len(shared)} | {holm(p, name):.3f} |")
+    for name, test in zip(dice, (None, *holm(tests)), strict=True):
+        values = dice[name]
+        print(
+            f"| {name} | {statistics.mean(values):.3f} | {statistics.median(values):.3f} | {min(values):.3f} |",
+            end="",
+        )
+        print(" | |" if test is None else f" {test.second_better} of {test.count} | {test.p_holm:.3f} |")
     draw(dice, options.output)
-
-
-def holm(p: dict[str, float], name: str) -> float:
-    """The corrected p: the greatest of (number of p from here on) · p over all that are at most as large."""
-    ordered = sorted(p.values())
-    return min(1.0, max((len(p) - i) * value for i, value in enumerate(ordered) if value <= p[name]))
 
 
 def draw(dice: dict[str, list[float]], path: Path) -> None:

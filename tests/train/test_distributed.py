@@ -124,3 +124,4 @@ def test_two_processes_follow_one_with_the_whole_batch(
     assert len(together) == 3
     for first, second in zip(alone, together, strict=True):
         assert second == pytest.approx(first, rel=TOLERANCE)
+    assert (tmp_path / "run" / "model" / "model.safetensors").is_file()

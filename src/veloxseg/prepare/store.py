@@ -113,6 +113,13 @@ class Prepared:
         """Placement, inputs, alignment scores and warnings of a case."""
         return _record(_file(self.path, name))
 
+    def content(self, name: str) -> str:
+        """The hash of a case's voxels: the same for the same data, wherever and whenever they were prepared."""
+        content = self.record(name).get("content")
+        if not isinstance(content, str):
+            raise DatasetError(f"{self.path} is of an older version; run `veloxseg prepare` again")
+        return content
+
 
 def _fold(train: list[str], validation: list[str], test: tuple[str, ...]) -> Split:
     """Folds that came with the data set may train on cases that the 6:2:2 split tests on: these are not unseen."""
@@ -143,7 +150,6 @@ def write_case(
 
 
 def _content(arrays: dict[str, npt.NDArray[Any]]) -> str:
-    """A hash of the voxels: the same for the same data, wherever and whenever they were prepared."""
     digest = hashlib.sha256()
     for name, array in arrays.items():
         digest.update(f"{name} {array.dtype} {array.shape}".encode())

@@ -54,8 +54,8 @@ def train(
     >>> train("prepared", "run", {"model": "s", "epochs": 100})
     """
     data, run = Prepared.open(prepared), Run(folder)
-    hash_now, started = data_hash(data), run.exists
-    if started and resume:
+    hash_now = data_hash(data)
+    if resume and run.exists:
         stored, hash_then = run.read_settings()
         recipe = reconcile(stored, settings or {})
         if hash_now != hash_then:
@@ -76,12 +76,12 @@ def train(
     with contextlib.ExitStack() as claim:
         if fabric.is_global_zero:  # the other processes may come later and find the folder begun
             try:
-                if started and not resume:
+                writable_folder(folder)
+                claim.enter_context(claimed(run.path))
+                if run.exists and not resume:
                     raise OutputError(
                         f"{folder} holds a training already; add --continue, or choose another folder"
                     )
-                writable_folder(folder)
-                claim.enter_context(claimed(run.path))
                 run.write_settings(recipe, hash_now)
             except VeloxSegError as error:
                 problem = error

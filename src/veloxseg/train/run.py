@@ -107,7 +107,7 @@ def data_hash(prepared: Prepared) -> str:
     for path in [prepared.path / "plan.json", prepared.path / "cases.json"]:
         digest.update(path.read_bytes())
     for case in prepared.cases:
-        digest.update(f"{case.name}:{prepared.record(case.name).get('content')}".encode())
+        digest.update(f"{case.name}:{prepared.content(case.name)}".encode())
     return digest.hexdigest()
 
 
