@@ -26,11 +26,16 @@ Rows = list[dict[str, Any]]
 QUICK = ["b", "s", "slim-unetr", "segformer-3d", "unet"]  # as `veloxseg benchmark` without arguments
 LIGHT = ["b", "s", "l", "b+", "c", "slim-unetr", "segformer-3d", "u-kan", "unet"]
 LARGE = [name for name in MODELS if name not in LIGHT]
+COMPARED = [
+    "torch",
+    "openvino",
+    "native",
+]  # the usual way, the fastest library, and our kernels where they fit
 TOGETHER = 3  # large peers in one process: each keeps about 1 GB of buffers in OpenVINO
 
 # part -> heading and what measures it
 PARTS: dict[str, tuple[str, Callable[[], Rows]]] = {
-    "quick": ("Five networks, one thread", partial(benchmark, QUICK, ["torch", "openvino"], [1])),
+    "quick": ("Five networks, one thread", partial(benchmark, QUICK, COMPARED, [1])),
     "runtimes": (
         "VeloxSeg-B by runtime, beside the yardstick",
         partial(benchmark, ["b", "unet"], threads=[1]),
@@ -38,12 +43,17 @@ PARTS: dict[str, tuple[str, Callable[[], Rows]]] = {
     "light": ("Light networks, one thread", partial(benchmark, LIGHT, threads=[1])),
     "cores": (
         "Light networks, all cores",
-        partial(benchmark, LIGHT, ["torch", "openvino"], [len(allowed_cores())]),
+        partial(benchmark, LIGHT, COMPARED, [len(allowed_cores())]),
     ),
     "training": (
         "Batches of 1 and 4, and a training step of batch 2 (VeloxSeg with its teachers), one thread",
         partial(
-            benchmark, ["b", "s", "slim-unetr", "segformer-3d"], ["torch"], [1], batches=(1, 4), training=True
+            benchmark,
+            ["b", "s", "slim-unetr", "segformer-3d", "unet"],
+            ["torch"],
+            [1],
+            batches=(1, 4),
+            training=True,
         ),
     ),
     "growth": ("Growth of attention with the volume", growth.measure),

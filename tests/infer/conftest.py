@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from veloxseg.console import set_quiet
+from veloxseg.infer.native_runtime import is_built
 from veloxseg.io import Geometry, Volume, write
 from veloxseg.modelfolder import ModelFolder
 from veloxseg.prepare.plan import ModalityPlan, Normalisation, Plan
 
+FORMS = ("native", "openvino", "onnx") if is_built() else ("openvino", "onnx")
 PATCH = (64, 64, 32)  # the last stage is left with 2 x 2 x 1 voxels, enough for its instance norm
 
 
@@ -73,7 +75,7 @@ def build_scans(shape: tuple[int, int, int] = (80, 70, 50), seed: int = 0, affin
 class Arithmetic:
     """A runtime of plain arithmetic: the difference (or the scores) depends on the voxel and on its window."""
 
-    name, threads = "arithmetic", 1
+    name, threads, windows_at_once = "arithmetic", 1, 1
 
     def __init__(self, outputs: int) -> None:
         self.outputs, self.calls = outputs, 0
@@ -108,7 +110,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory, model: Path) -> dict[str,
     from veloxseg.infer.export import export
 
     root = tmp_path_factory.mktemp("exported")
-    return {form: export(model, root / form, form) for form in ("openvino", "onnx")}
+    return {form: export(model, root / form, form) for form in FORMS}
 
 
 @pytest.fixture(scope="session")

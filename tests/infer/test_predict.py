@@ -10,6 +10,7 @@ from nibabel.orientations import axcodes2ornt, inv_ornt_aff, io_orientation, orn
 import veloxseg
 from veloxseg.errors import ConfigError, DatasetError, GeometryError, OutputError
 from veloxseg.files import read_json, sha256
+from veloxseg.infer.native_runtime import is_built
 from veloxseg.infer.postprocess import keep_largest, remove_smaller
 from veloxseg.infer.predict import Options, Predictor
 from veloxseg.infer.scans import Scans
@@ -192,16 +193,14 @@ def test_swapped_modalities_are_refused(predictor, make_scans):
 
 
 @pytest.mark.shared
-def test_a_real_case_has_the_same_labels_in_torch_and_openvino(
-    shared: Path, write_model, make_plan, tmp_path
-):
+def test_a_real_case_has_the_same_labels_in_every_runtime(shared: Path, write_model, make_plan, tmp_path):
     """A sarcoma of STS with its PET/CT, at 8 mm so that it takes seconds."""
     folder = sorted((shared / "data" / "sts_petct").glob("STS_*"))[0]
     files = {"ct": folder / "CT_image.nii.gz", "pet": folder / "PET_image.nii.gz"}
     model = write_model(tmp_path / "model", make_plan(2, spacing=(8.0, 8.0, 8.0)))
-    torch_mask, openvino_mask = (
-        veloxseg.segment(files, model=model, runtime=runtime, threads=1).array
-        for runtime in ("torch", "openvino")
-    )
-    assert torch_mask.any()
-    assert (torch_mask == openvino_mask).mean() >= 0.9999
+    masks = {
+        runtime: veloxseg.segment(files, model=model, runtime=runtime, threads=1).array
+        for runtime in ("torch", "openvino", *(["native"] if is_built() else []))
+    }
+    assert masks["torch"].any()
+    assert all((mask == masks["torch"]).mean() >= 0.9999 for mask in masks.values())

@@ -9,13 +9,14 @@ import pytest
 
 from veloxseg.errors import ConfigError, ModelError
 from veloxseg.infer.decoding import Decoding
+from veloxseg.infer.native_runtime import is_built
 from veloxseg.infer.parity import LIMIT, parity, trial_windows
-from veloxseg.infer.runtime import Ensemble, Mirrored, choose_runtime, open_runtime
+from veloxseg.infer.runtime import Ensemble, Mirrored, open_runtime
 from veloxseg.modelfolder import ModelFolder
 from veloxseg.networks import load_network
 
 
-@pytest.mark.parametrize("runtime", ["torch", "openvino", "onnx"])
+@pytest.mark.parametrize("runtime", ["torch", "openvino", "onnx", *(["native"] if is_built() else [])])
 def test_runtimes_agree_with_float64_on_random_and_nearly_empty_windows(runtime, model, exported):
     source = ModelFolder.open(model)
     opened = open_runtime(ModelFolder.open(exported.get(runtime, model)), runtime, threads=1)
@@ -31,7 +32,7 @@ def test_parity_notices_a_wrong_graph(model):
     right = open_runtime(source, "torch", threads=1)
 
     class Wrong:
-        name, threads = "wrong", 1
+        name, threads, windows_at_once = "wrong", 1, 1
 
         def __call__(self, window):
             return right(window) + np.array([0.0, 0.05], np.float32).reshape(1, 2, 1, 1, 1)
@@ -49,7 +50,7 @@ def test_exported_folders_predict_without_torch_and_without_telemetry(exported, 
             "from veloxseg.infer.runtime import open_runtime\n"
             "from veloxseg.modelfolder import ModelFolder\n"
             f"folder = ModelFolder.open({str(folder)!r})\n"
-            "run = open_runtime(folder, 'auto' if 'openvino' in str(folder.path) else 'onnx', threads=1)\n"
+            "run = open_runtime(folder, 'onnx' if 'onnx' in str(folder.path) else 'auto', threads=1)\n"
             "out = run(np.random.default_rng(0).standard_normal((1, 2, *folder.plan.patch), np.float32))\n"
             "print(json.dumps([run.name, out.shape, 'torch' in sys.modules]))\n"
         )
@@ -70,7 +71,6 @@ def test_exported_folders_predict_without_torch_and_without_telemetry(exported, 
 
 def test_a_plain_model_is_converted_once(model, cache, capsys):
     folder = ModelFolder.open(model)
-    assert choose_runtime(folder) == "openvino"
     open_runtime(folder, "openvino", threads=1)
     assert "once" in capsys.readouterr().out
     open_runtime(folder, "openvino", threads=1)

@@ -19,8 +19,13 @@ PLACES = (
     ((0, 10), "center"),
     ((0, -11), "center"),
 )
-MARKERS = {"torch": "o", "onnx": "s", "openvino": "^"}
-RUNTIME_NAMES = {"torch": "eager PyTorch", "onnx": "onnxruntime", "openvino": "OpenVINO"}
+MARKERS = {"torch": "o", "onnx": "s", "openvino": "^", "native": "D"}
+RUNTIME_NAMES = {
+    "torch": "eager PyTorch",
+    "onnx": "onnxruntime",
+    "openvino": "OpenVINO",
+    "native": "our kernels",
+}
 
 
 def plot_throughput(rows: Sequence[Row], path: Path) -> None:

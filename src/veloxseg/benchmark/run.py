@@ -22,11 +22,12 @@ from veloxseg.benchmark.machine import allowed_cores, describe
 from veloxseg.benchmark.models import YARDSTICK, BenchmarkModel, find_model, write_folder
 from veloxseg.console import say, warn
 from veloxseg.errors import ConfigError, VeloxSegError
+from veloxseg.infer.native_runtime import can_compute, is_built
 from veloxseg.modelfolder import ModelFolder
 
 __all__ = ["RUNTIMES", "benchmark"]
 
-RUNTIMES = ("torch", "onnx", "openvino")
+RUNTIMES = ("torch", "onnx", "openvino", "native")
 
 
 @dataclass
@@ -71,6 +72,10 @@ def benchmark(
     chosen = [find_model(name) for name in dict.fromkeys([*models, YARDSTICK])]
     if unknown := [name for name in runtimes if name not in RUNTIMES]:
         raise ConfigError(f"there is no runtime {unknown[0]!r}; choose from {', '.join(RUNTIMES)}")
+    if "native" in runtimes and not is_built():
+        warn(
+            "the native kernels were not built (no C compiler at installation, or no AVX2); they are left out"
+        )
     counts = sorted({min(count, len(allowed_cores())) for count in threads or (1, len(allowed_cores()))})
     machine = describe()
     with tempfile.TemporaryDirectory(prefix="veloxseg-benchmark-") as temporary:
@@ -103,6 +108,8 @@ def _prepare(
         counts = _counts(model, network)
         folder = write_folder(model, network, root / model.name)
         for runtime in wanted:
+            if runtime == "native" and not (is_built() and can_compute(folder)):
+                continue  # it is for VeloxSeg alone
             try:
                 path = _exported(folder, runtime, root / runtime / model.name)
             except Exception as error:

@@ -37,15 +37,19 @@ def time_all(job: dict[str, Any]) -> list[dict[str, Any]]:
     os.environ["OMP_NUM_THREADS"] = str(job["threads"])
     from veloxseg.benchmark.timing import ROUNDS, interleave
 
-    runs = [_open(contender, job["threads"]) for contender in job["contenders"]]
+    runs, windows = zip(*(_open(contender, job["threads"]) for contender in job["contenders"]), strict=True)
     results = interleave(
         runs, on_round=lambda number: say(f"  {job['threads']} thread(s), round {number + 1} of {ROUNDS}")
     )
-    return [asdict(result) for result in results]
+    return [
+        {**asdict(result), **{name: getattr(result, name) / count for name in ("median", "low", "high")}}
+        for result, count in zip(results, windows, strict=True)
+    ]
 
 
 def probe(job: dict[str, Any]) -> dict[str, float]:
-    _open(job["contenders"][0], job["threads"])()
+    run, _ = _open(job["contenders"][0], job["threads"])
+    run()
     first = time.monotonic() - job["started"]
     return {"cold_start_seconds": first, "peak_rss_mb": peak_rss_mb()}
 
@@ -61,8 +65,10 @@ def train(job: dict[str, Any]) -> dict[str, float]:
     return {"training_step_seconds": time.perf_counter() - start, "training_peak_rss_mb": peak_rss_mb()}
 
 
-def _open(contender: dict[str, Any], threads: int) -> Callable[[], object]:
-    """The contender as a function without arguments, on one random window."""
+def _open(contender: dict[str, Any], threads: int) -> tuple[Callable[[], object], int]:
+    """The contender as a function without arguments, on random windows, and how many it computes at a time."""
+    from concurrent.futures import ThreadPoolExecutor
+
     import numpy as np
 
     from veloxseg.infer.runtime import open_runtime
@@ -71,7 +77,10 @@ def _open(contender: dict[str, Any], threads: int) -> Callable[[], object]:
     runtime = open_runtime(ModelFolder.open(contender["folder"]), contender["runtime"], threads=threads)
     shape = (contender["batch"], *contender["input_shape"][1:])
     window = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
-    return lambda: runtime(window)
+    if (windows := runtime.windows_at_once) == 1:
+        return lambda: runtime(window), 1
+    pool = ThreadPoolExecutor(windows)
+    return lambda: list(pool.map(runtime, [window] * windows)), windows
 
 
 def training_step(model: BenchmarkModel) -> Callable[[], float]:

@@ -12,7 +12,7 @@ from veloxseg.errors import ConfigError
 SUMMARY = "speed, size and memory beside other networks, on this machine"
 
 DEFAULT_MODELS = "b,s,slim-unetr,segformer-3d,unet"
-DEFAULT_RUNTIMES = "torch,openvino"
+DEFAULT_RUNTIMES = "torch,openvino,native"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--runtimes",
         default=DEFAULT_RUNTIMES,
-        help="of torch (eager), onnx, openvino, by comma (default: %(default)s)",
+        help="of torch (eager), onnx, openvino, native, by comma (default: %(default)s)",
     )
     parser.add_argument("--threads", type=int, help="threads to run on (default: one, and all cores)")
     parser.add_argument("--json", metavar="FILE", help="write all figures, one object per row")

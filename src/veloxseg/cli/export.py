@@ -1,6 +1,6 @@
 """Writes a model for other runtimes: a folder with the graph, the preprocessing plan and a parity report.
 
-`veloxseg predict -m DIR` takes the folder as it is, without torch (onnx, openvino).
+`veloxseg predict -m DIR` takes the folder as it is, without torch (native, openvino, onnx).
 """
 
 import argparse
@@ -13,7 +13,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", "--model", required=True, metavar="MODEL", help="a MODEL or RUN folder")
     parser.add_argument("-o", "--output", required=True, type=Path, metavar="DIR", help="a new folder")
     parser.add_argument(
-        "--format", required=True, choices=("onnx", "openvino", "monai-bundle", "torch"), help="what to write"
+        "--format",
+        required=True,
+        choices=("native", "openvino", "onnx", "monai-bundle", "torch"),
+        help="what to write",
     )
 
 

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--runtime",
-        choices=("auto", "torch", "onnx", "openvino"),
+        choices=("auto", "native", "openvino", "onnx", "torch"),
         default="auto",
         help="default: the fastest here",
     )

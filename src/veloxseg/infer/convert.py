@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
-from veloxseg.errors import MissingDependencyError
+from veloxseg.errors import ConfigError, MissingDependencyError
 from veloxseg.files import atomic_path
-from veloxseg.infer.graph import inference_form
+from veloxseg.infer.graph import InferenceForm, inference_form
 from veloxseg.infer.quiet import quiet_openvino
 from veloxseg.modelfolder import ModelFolder
 from veloxseg.networks import load_network
@@ -21,7 +22,11 @@ from veloxseg.networks import load_network
 __all__ = ["GRAPH_FILES", "convert", "graph_network"]
 
 # runtime -> its files; the last one is written last and stands for all
-GRAPH_FILES = {"openvino": ("model.bin", "model.xml"), "onnx": ("model.onnx",)}
+GRAPH_FILES = {
+    "native": ("native.safetensors",),
+    "openvino": ("model.bin", "model.xml"),
+    "onnx": ("model.onnx",),
+}
 
 
 def graph_network(folder: ModelFolder, runtime: str) -> nn.Module:
@@ -31,12 +36,22 @@ def graph_network(folder: ModelFolder, runtime: str) -> nn.Module:
 
 
 def convert(folder: ModelFolder, runtime: str, into: Path) -> None:
-    """Writes the graph of a model for `runtime` ("openvino" or "onnx") in the folder `into`."""
+    """Writes the graph of a model for `runtime` in the folder `into`."""
     network = graph_network(folder, runtime)
+    if runtime == "native":
+        return _write_native(network, into)
     window = torch.zeros(1, len(folder.plan.names), *folder.plan.patch)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of tracing: shapes are fixed on purpose
         (_write_openvino if runtime == "openvino" else _write_onnx)(network, window, into)
+
+
+def _write_native(network: nn.Module, into: Path) -> None:
+    """The prepared weights alone; what to do with them is in native/program.py."""
+    if not isinstance(network, InferenceForm):
+        raise ConfigError("the native runtime computes VeloxSeg's presets; use --runtime openvino")
+    with atomic_path(into / "native.safetensors") as path:
+        save_file({name: tensor.contiguous() for name, tensor in network.state_dict().items()}, path)
 
 
 def _write_openvino(network: nn.Module, window: torch.Tensor, into: Path) -> None:

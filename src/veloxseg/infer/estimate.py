@@ -17,6 +17,7 @@ __all__ = ["Estimate", "estimate"]
 
 GIB = 1 << 30
 PROGRAM = 0.25 * GIB  # Python, libraries and one compiled network with its buffers
+WORKER = 0.1 * GIB  # each further window at the same time, with its buffers
 TORCH = 0.45 * GIB  # what torch adds to that
 INTERPOLATION = 5 * (64 << 20)  # slabs in which scans and scores are interpolated
 
@@ -47,6 +48,7 @@ def estimate(
     *,
     overlap: float,
     seconds_per_window: float,
+    windows_at_once: int,
     probabilities: bool,
     torch: bool,
 ) -> Estimate:
@@ -60,7 +62,7 @@ def estimate(
     slab = 4.0 * decoding.channels * 1.75 * min(plan.patch[0], x) * y * z
     kept = reference_voxels * np.dtype(decoding.dtype).itemsize
     kept += reference_voxels * len(plan.outputs) if probabilities else 0.0
-    program = PROGRAM + (TORCH if torch else 0.0)
+    program = PROGRAM + (TORCH if torch else 0.0) + (windows_at_once - 1) * WORKER
     windows = count_windows(shape, plan.patch, overlap)
     computing = network + slab + kept + INTERPOLATION
     resampling = (
@@ -69,7 +71,7 @@ def estimate(
     return Estimate(
         network_shape=shape,
         windows=windows,
-        seconds=windows * seconds_per_window + reference_voxels * 5e-8,
+        seconds=windows * seconds_per_window / windows_at_once + reference_voxels * 5e-8,
         bytes=program + max(sum(scans) + resampling, computing),
         frugal_bytes=program + max(max(scans) + resampling, computing),
     )

@@ -1,8 +1,8 @@
 """Export: a folder that predicts without torch, and a report that it predicts the same. Imports torch.
 
-onnx, openvino    the graph, model.json (plan, labels, provenance), parity.json; `veloxseg predict -m` takes it
-torch             weights and model.json: a plain MODEL folder
-monai-bundle      configs/metadata.json, configs/inference.json, models/model.ts for MONAI's own tools
+native, openvino, onnx    the graph, model.json (plan, labels, provenance), parity.json; `veloxseg predict -m` takes it
+torch                     weights and model.json: a plain MODEL folder
+monai-bundle              configs/metadata.json, configs/inference.json, models/model.ts for MONAI's own tools
 """
 
 import shutil
@@ -19,7 +19,7 @@ from veloxseg.modelfolder import ModelFolder
 
 __all__ = ["FORMATS", "export"]
 
-FORMATS = ("onnx", "openvino", "monai-bundle", "torch")
+FORMATS = ("native", "openvino", "onnx", "monai-bundle", "torch")
 
 
 def export(model: str | Path, folder: str | Path, form: str) -> Path:

@@ -17,10 +17,10 @@ from veloxseg.errors import ModelError, OutputError
 from veloxseg.files import sha256, writable_folder
 from veloxseg.modelfolder import JSON_NAME, ModelFolder
 
-__all__ = ["cache_folder", "find_graph"]
+__all__ = ["ENDINGS", "cache_folder", "find_graph"]
 
 GRAPH_VERSION = 6  # of the exported form; a change makes cached graphs stale
-ENDINGS = {"openvino": "model.xml", "onnx": "model.onnx"}
+ENDINGS = {"native": "native.safetensors", "openvino": "model.xml", "onnx": "model.onnx"}
 
 
 def cache_folder() -> Path:

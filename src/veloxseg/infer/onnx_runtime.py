@@ -18,6 +18,7 @@ class OnnxRuntime:
     """model.onnx on the CPU."""
 
     name = "onnx"
+    windows_at_once = 1
 
     def __init__(self, graph: Path, *, threads: int | None = None) -> None:
         onnxruntime = quiet_onnxruntime()

@@ -17,6 +17,7 @@ class OpenVINORuntime:
     """A graph in OpenVINO's own form (model.xml, model.bin) or ONNX, compiled for this CPU; float32 throughout."""
 
     name = "openvino"
+    windows_at_once = 1
 
     def __init__(self, graph: Path, *, threads: int | None = None, cache: Path | None = None) -> None:
         core = quiet_openvino().Core()

@@ -109,6 +109,7 @@ class Predictor:
             self.decoding,
             overlap=self.options.overlap,
             seconds_per_window=self._window_time(),
+            windows_at_once=self.runtime.windows_at_once,
             probabilities=self.options.probabilities,
             torch=self.runtime.name.startswith("torch"),
         )

@@ -1,7 +1,8 @@
 """A runtime computes a network: float32 windows in, logits out. All of them behind one small protocol.
 
-`open_runtime` picks one for a MODEL folder. OpenVINO and onnxruntime read a graph and never import torch; a folder
-that holds weights only is turned into a graph once, by torch, and the graph is cached (see graphcache.py).
+`open_runtime` picks one for a MODEL folder. All but torch itself read a graph (the native one: prepared weights) and
+never import torch; a folder that holds weights only is turned into a graph once, by torch, and the graph is cached
+(see graphcache.py).
 """
 
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ import numpy.typing as npt
 
 from veloxseg.errors import ConfigError, MissingDependencyError, ModelError
 from veloxseg.infer.graphcache import ENDINGS, cache_folder, find_graph
+from veloxseg.infer.native_runtime import can_compute, is_built
 from veloxseg.modelfolder import ModelFolder
 
 __all__ = ["RUNTIMES", "Ensemble", "Mirrored", "Runtime", "choose_runtime", "open_runtime"]
@@ -29,6 +31,10 @@ class Runtime(Protocol):
     @property
     def threads(self) -> int: ...
 
+    @property
+    def windows_at_once(self) -> int:
+        """How many threads may call it at the same time; 1 if it shares a window among its threads."""
+
     def __call__(self, window_1CXYZ: Floats) -> Floats: ...
 
 
@@ -39,6 +45,7 @@ class Ensemble:
         self.members = members
         self.name = f"{members[0].name} x {len(members)}"
         self.threads = members[0].threads
+        self.windows_at_once = min(member.windows_at_once for member in members)
 
     def __call__(self, window_1CXYZ: Floats) -> Floats:
         total = np.array(self.members[0](window_1CXYZ))
@@ -57,6 +64,7 @@ class Mirrored:
         self.runtime = runtime
         self.name = f"{runtime.name}, mirrored"
         self.threads = runtime.threads
+        self.windows_at_once = runtime.windows_at_once
 
     def __call__(self, window_1CXYZ: Floats) -> Floats:
         total = np.array(self.runtime(window_1CXYZ))
@@ -67,7 +75,7 @@ class Mirrored:
         return total
 
 
-RUNTIMES = ("auto", "openvino", "onnx", "torch")
+RUNTIMES = ("auto", "native", "openvino", "onnx", "torch")  # auto takes the first that it can
 PACKAGES = {"openvino": "openvino", "onnx": "onnxruntime", "torch": "torch"}
 
 
@@ -81,6 +89,8 @@ def open_runtime(
         raise ConfigError(f"threads is {threads}; it must be at least 1")
     if runtime == "auto":
         runtime = choose_runtime(folder, device)
+    elif runtime == "native":
+        _check_native(folder)
     elif find_spec(PACKAGES[runtime]) is None:
         raise MissingDependencyError(
             f"runtime {runtime} needs {PACKAGES[runtime]}; pip install {PACKAGES[runtime]}"
@@ -93,6 +103,10 @@ def open_runtime(
 
         return TorchRuntime(load_network(folder), threads=threads, device=device)
     graph = find_graph(folder, runtime)
+    if runtime == "native":
+        from veloxseg.infer.native_runtime import NativeRuntime
+
+        return NativeRuntime(graph, folder.network, threads=threads)
     if runtime == "onnx":
         from veloxseg.infer.onnx_runtime import OnnxRuntime
 
@@ -102,11 +116,25 @@ def open_runtime(
     return OpenVINORuntime(graph, threads=threads, cache=cache_folder() / "compiled")
 
 
+def _check_native(folder: ModelFolder) -> None:
+    if not is_built():
+        raise MissingDependencyError(
+            "runtime native was not built: installing veloxseg builds it where there is a C compiler, for processors "
+            "with AVX2; use --runtime openvino"
+        )
+    if not can_compute(folder):
+        raise ConfigError(
+            f"runtime native computes VeloxSeg's presets, not this {folder.architecture}; use --runtime openvino"
+        )
+
+
 def choose_runtime(folder: ModelFolder, device: str = "cpu") -> str:
     """The fastest runtime that is installed and can read what the folder holds."""
-    installed = [name for name in RUNTIMES[1:] if find_spec(PACKAGES[name]) is not None]
     if device != "cpu":
         return "torch"
+    installed = [name for name, package in PACKAGES.items() if find_spec(package) is not None]
+    if is_built() and can_compute(folder):
+        installed.insert(0, "native")
     for name in installed:
         if folder.weights.is_file() or (name in ENDINGS and (folder.path / ENDINGS[name]).is_file()):
             return name

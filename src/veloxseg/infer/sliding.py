@@ -5,15 +5,21 @@ Going along x, the slowest axis, only the rows of the present windows are held: 
 slab, whatever the length of the scan. The windows lie on a regular grid, so the sum of weights is a product of
 three sums along axes and needs no volume of its own.
 
+A runtime may take several windows at a time, from as many threads; they are added in order all the same, so the
+result does not depend on it.
+
 A window without content (the range of every channel is below a thousandth of the image's) is not computed:
 instance norm would blow up rounding noise there. It adds a score of 0, which decodes to background.
 
 Legend: C channel, S score (see decoding.py), XYZ space.
 """
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +34,8 @@ __all__ = ["Slab", "count_windows", "predict_labels", "score_slabs", "window_sta
 
 Floats = npt.NDArray[np.float32]
 Size = tuple[int, int, int]
+T = TypeVar("T")
+R = TypeVar("R")
 Progress = Callable[[int, int], None]  # windows done, windows in all
 CONTENT = 1e-3  # of a channel's range; air differs less than this within a window, tissue never
 
@@ -90,30 +98,48 @@ def score_slabs(
     sums = [_weight_sum(starts, p, n) for starts, p, n in zip(axes, patch, shape, strict=True)]
     least = _least_range(image_CXYZ)
     held = np.zeros((decoding.channels, min(patch[0], shape[0]), *shape[1:]), np.float32)
-    scratch = np.empty((decoding.channels, *patch), np.float32)
+    workers = runtime.windows_at_once
+    scratch = np.empty((decoding.channels, *patch), np.float32) if workers == 1 else None
     total, done = int(np.prod([len(starts) for starts in axes])), 0
+
+    def weighted(start: Size) -> tuple[Size, Floats | None]:
+        window = cut(image_CXYZ, start, patch, np.float32)
+        if not _has_content(window, least):
+            return start, None
+        return start, np.multiply(decoding.scores(runtime(window[None])[0]), weights, out=scratch)
 
     for index, x in enumerate(axes[0]):
         first = max(0, x)  # the row that held[:, 0] stands for
-        for y in axes[1]:
-            for z in axes[2]:
-                window = cut(image_CXYZ, (x, y, z), patch, np.float32)
-                if _has_content(window, least):
-                    scores = decoding.scores(runtime(window[None])[0])
-                    np.multiply(scores, weights, out=scratch)
-                    image, inner = _overlap((x, y, z), patch, shape)
-                    held[:, image[0].start - first : image[0].stop - first, image[1], image[2]] += scratch[
-                        :, inner[0], inner[1], inner[2]
-                    ]
-                done += 1
-                if progress is not None:
-                    progress(done, total)
+        for start, scores in _in_order(weighted, itertools.product([x], axes[1], axes[2]), workers):
+            if scores is not None:
+                image, inner = _overlap(start, patch, shape)
+                held[:, image[0].start - first : image[0].stop - first, image[1], image[2]] += scores[
+                    :, inner[0], inner[1], inner[2]
+                ]
+            done += 1
+            if progress is not None:
+                progress(done, total)
         following = axes[0][index + 1] if index + 1 < len(axes[0]) else shape[0]
         final = held[:, : following - first]
         final /= sums[0][first:following, None, None]
         final /= sums[1][:, None] * sums[2]
         yield Slab(first, final)
         _shift(held, following - first)
+
+
+def _in_order(function: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:
+    """As `map`, by several threads; one result more than there are workers waits at most."""
+    if workers == 1:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        waiting: deque[Future[R]] = deque()
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def _shift(held_SXYZ: Floats, rows: int) -> None:

@@ -15,6 +15,8 @@ Floats = npt.NDArray[np.float32]
 class TorchRuntime:
     """A network in evaluation mode as a runtime; training validates through it."""
 
+    windows_at_once = 1
+
     def __init__(self, network: nn.Module, *, threads: int | None = None, device: str = "cpu") -> None:
         if threads is not None:
             torch.set_num_threads(threads)

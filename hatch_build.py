@@ -1,0 +1,46 @@
+"""Builds the kernels of `veloxseg.infer.native` with the C compiler that is there. Without one, all else is installed:
+prediction then runs in OpenVINO."""
+
+import os
+import platform
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+FOLDER = Path("src/veloxseg/infer/native")
+FLAGS = [
+    "-std=gnu11",
+    "-O3",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fvisibility=hidden",
+    "-fPIC",
+    "-shared",
+]
+PROCESSOR = {"x86_64": ["-mavx2", "-mfma"], "AMD64": ["-mavx2", "-mfma"]}
+
+
+class Kernels(BuildHookInterface):
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        source, library = (Path(self.root) / FOLDER / name for name in ("kernels.c", "_kernels.so"))
+        compiler = next(filter(shutil.which, (os.environ.get("CC", ""), "cc", "gcc", "clang")), None)
+        if compiler is None:
+            self.app.display_warning("no C compiler: veloxseg is installed without its native kernels")
+            return
+        flags = [*FLAGS, *PROCESSOR.get(platform.machine(), [])]
+        done = subprocess.run(
+            [compiler, *flags, str(source), "-o", str(library), "-lm"], capture_output=True, text=True
+        )
+        if done.returncode:
+            self.app.display_warning(
+                f"veloxseg is installed without its native kernels; {compiler} says:\n{done.stderr}"
+            )
+            return
+        build_data["artifacts"].append(str(FOLDER / library.name))
+        build_data["pure_python"] = False
+        system = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        build_data["tag"] = f"py3-none-{system}"  # loaded by ctypes: any Python will do
