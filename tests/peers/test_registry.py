@@ -2,17 +2,27 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 
 from veloxseg.errors import ConfigError, ShapeError
 from veloxseg.model.count import macs_as_published, parameters_as_published
+from veloxseg.networks import differing_names, save_weights
 from veloxseg.peers.registry import PEERS, build_peer
 
 
 def test_importing_the_registry_loads_neither_torch_nor_monai() -> None:
     code = "import sys, veloxseg.peers.registry; assert not {'torch', 'monai'} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_weights_are_saved_and_read_again(name: str, tmp_path: Path) -> None:
+    network = build_peer(name, (1, 1), 2, (64, 64, 64))
+    save_weights(network, tmp_path / "model.safetensors")
+    assert differing_names(network, load_file(tmp_path / "model.safetensors")) == ""
 
 
 def test_an_unknown_name_lists_the_valid_ones() -> None:

@@ -69,7 +69,7 @@ def segresnet(in_channels: Channels, classes: int, patch: Patch) -> nn.Module:
 def dynunet(in_channels: Channels, classes: int, patch: Patch) -> nn.Module:
     """nnU-Net's plain U-Net: an axis is halved while at least 4 voxels remain; widths 32 … 320."""
     strides = nnunet_strides(patch)
-    return make(
+    network = make(
         "DynUNet",
         spatial_dims=3,
         in_channels=sum(in_channels),
@@ -79,6 +79,11 @@ def dynunet(in_channels: Channels, classes: int, patch: Patch) -> nn.Module:
         upsample_kernel_size=strides[1:],
         filters=[min(320, 32 * 2**i) for i in range(len(strides))],
     )
+    for again in ("input_block", "downsamples", "bottleneck", "upsamples"):
+        delattr(
+            network, again
+        )  # `skip_layers`, which computes, holds them too: every weight would have two names
+    return network
 
 
 def nnunet_strides(patch: Patch) -> list[tuple[int, ...]]:
