@@ -83,13 +83,13 @@ def figures(start: float, before: float) -> dict[str, Any]:
 
 
 def child_ours(model: str, shape: list[int]) -> dict[str, Any]:
-    """Our sliding window by OpenVINO: labels of a whole volume."""
+    """Our sliding window, by the runtime that the folder was exported for: labels of a whole volume."""
     from veloxseg.infer.runtime import open_runtime
     from veloxseg.infer.sliding import predict_labels
     from veloxseg.modelfolder import ModelFolder
 
     folder = ModelFolder.open(model)
-    runtime = open_runtime(folder, "openvino", threads=THREADS)
+    runtime = open_runtime(folder, threads=THREADS)
     image = synthetic_image(tuple(shape))
     runtime(np.ascontiguousarray(image[None, :, :96, :96, :96]))
     before, start = peak_mb(), time.perf_counter()
@@ -147,7 +147,7 @@ def child_body(model: str, ct: str, pet: str) -> dict[str, Any]:
     from veloxseg.infer.predict import Options, Predictor
     from veloxseg.infer.scans import Scans
 
-    predictor = Predictor([model], runtime="openvino", threads=THREADS, options=Options(overlap=OVERLAP))
+    predictor = Predictor([model], threads=THREADS, options=Options(overlap=OVERLAP))
     before, start = peak_mb(), time.perf_counter()
     result = predictor(Scans({"ct": ct, "pet": pet}))
     seconds = time.perf_counter() - start
@@ -188,10 +188,12 @@ def run_child(name: str, *arguments: Any) -> dict[str, Any]:
 
 def against_monai(models: dict[str, Path], body: list[str]) -> dict[str, Any]:
     """Interleaved, three times each; medians."""
-    runs: dict[str, list[dict[str, Any]]] = {"veloxseg": [], "monai": [], "monai_plain": [], "body": []}
+    names = ("veloxseg", "veloxseg_openvino", "monai", "monai_plain", "body")
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for _ in range(3):
-        runs["body"].append(run_child("body", str(models["openvino"]), *body))
-        runs["veloxseg"].append(run_child("ours", str(models["openvino"]), VOLUME))
+        runs["body"].append(run_child("body", str(models["native"]), *body))
+        runs["veloxseg"].append(run_child("ours", str(models["native"]), VOLUME))
+        runs["veloxseg_openvino"].append(run_child("ours", str(models["openvino"]), VOLUME))
         runs["monai"].append(run_child("monai", str(models["weights"]), VOLUME, False))
         runs["monai_plain"].append(run_child("monai", str(models["weights"]), VOLUME, True))
     found: dict[str, Any] = {
@@ -208,6 +210,7 @@ def against_monai(models: dict[str, Path], body: list[str]) -> dict[str, Any]:
         "overlap": OVERLAP,
         "body_is": "a synthetic patient of this size from files to a mask: cropped to the body; "
         "MONAI computes every window of the volume, as in its tutorials, so its time is that above",
+        "veloxseg_is": "our sliding window with the native kernels; veloxseg_openvino: the same with OpenVINO",
         "monai_is": "sliding_window_inference on our eager network, with its rewrites for CPUs",
         "monai_plain_is": "the same without these rewrites (benchmarks/plain.py)",
         **found,
@@ -217,7 +220,7 @@ def against_monai(models: dict[str, Path], body: list[str]) -> dict[str, Any]:
 def growth(models: dict[str, Path]) -> list[dict[str, Any]]:
     rows = []
     for side in (96, 144, 192, 256, 320):
-        rows.append({"side": side, **run_child("ours", str(models["openvino"]), (side, side, side))})
+        rows.append({"side": side, **run_child("ours", str(models["native"]), (side, side, side))})
     plot(rows)
     return rows
 
@@ -240,7 +243,7 @@ def plot(rows: list[dict[str, Any]]) -> None:
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_ylim(bottom=0)
-    figure.suptitle("Sliding window, preset B, OpenVINO, one thread, overlap 0.5")
+    figure.suptitle("Sliding window, preset B, native kernels, one thread, overlap 0.5")
     figure.savefig(HERE / "volume_growth.png", dpi=120)
 
 
@@ -255,7 +258,7 @@ def large(folder: Path) -> dict[str, Any]:
     from veloxseg.infer.export import export
 
     model = write_model(folder / "four", 4)
-    export(model, folder / "four-openvino", "openvino")
+    export(model, folder / "four-native", "native")
     shape = (512, 512, 800)
     random = np.random.default_rng(0)
     for name, inside, outside in (("ct", 40, -1000), ("pet", 20, 0)):
@@ -266,7 +269,7 @@ def large(folder: Path) -> dict[str, Any]:
         nibabel.save(nibabel.Nifti1Image(array, np.eye(4)), folder / f"{name}.nii")
         del array
     files = [str(folder / f"{name}.nii") for name in ("ct", "pet")]
-    return run_child("large", str(folder / "four-openvino"), *files)
+    return run_child("large", str(folder / "four-native"), *files)
 
 
 def cold(models: dict[str, Path], folder: Path) -> dict[str, Any]:
@@ -278,7 +281,7 @@ def cold(models: dict[str, Path], folder: Path) -> dict[str, Any]:
         array = random.integers(-100, 100, (96, 96, 96)).astype(np.int16) + (100 if name == "pet" else 0)
         nibabel.save(nibabel.Nifti1Image(array, np.eye(4)), folder / f"small_{name}.nii.gz")
     cache = tempfile.mkdtemp(dir=folder)
-    command = [sys.executable, "-m", "veloxseg", "predict", "-m", str(models["openvino"]), "--threads", "1"]
+    command = [sys.executable, "-m", "veloxseg", "predict", "-m", str(models["native"]), "--threads", "1"]
     command += ["-i", f"ct={folder / 'small_ct.nii.gz'}", "-i", f"pet={folder / 'small_pet.nii.gz'}"]
     environment = {**os.environ, "XDG_CACHE_HOME": cache}
     seconds = []
@@ -312,7 +315,8 @@ def main(parts: list[str]) -> None:
 
         folder = Path(temporary)
         models = {"weights": write_model(folder / "two", 2)}
-        models["openvino"] = export(models["weights"], folder / "two-openvino", "openvino")
+        for form in ("native", "openvino"):
+            models[form] = export(models["weights"], folder / f"two-{form}", form)
         work = {
             "cold": lambda: cold(models, folder),
             "large": lambda: large(folder),
