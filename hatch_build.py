@@ -3,6 +3,7 @@ prediction then runs in OpenVINO."""
 
 import os
 import platform
+import runpy
 import shutil
 import subprocess
 import sysconfig
@@ -26,15 +27,25 @@ PROCESSOR = {"x86_64": ["-mavx2", "-mfma"], "AMD64": ["-mavx2", "-mfma"]}
 
 class Kernels(BuildHookInterface):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        source, library = (Path(self.root) / FOLDER / name for name in ("kernels.c", "_kernels.so"))
+        folder = Path(self.root) / FOLDER
+        library = folder / "_kernels.so"
+        library.unlink(missing_ok=True)
         compiler = next(filter(shutil.which, (os.environ.get("CC", ""), "cc", "gcc", "clang")), None)
         if compiler is None:
             self.app.display_warning("no C compiler: veloxseg is installed without its native kernels")
             return
         flags = [*FLAGS, *PROCESSOR.get(platform.machine(), [])]
-        done = subprocess.run(
-            [compiler, *flags, str(source), "-o", str(library), "-lm"], capture_output=True, text=True
-        )
+        sources = runpy.run_path(str(folder / "library.py"))["source_hash"]()
+        command = [
+            compiler,
+            f'-DSOURCES="{sources}"',
+            *flags,
+            *map(str, sorted(folder.glob("*.c"))),
+            "-o",
+            str(library),
+            "-lm",
+        ]
+        done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             self.app.display_warning(
                 f"veloxseg is installed without its native kernels; {compiler} says:\n{done.stderr}"

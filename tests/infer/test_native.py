@@ -11,6 +11,7 @@ from torch import nn
 from veloxseg.errors import ConfigError, MissingDependencyError, ModelError
 from veloxseg.infer import native_runtime
 from veloxseg.infer.graph import inference_form
+from veloxseg.infer.native import library
 from veloxseg.infer.native.program import Program, is_supported
 from veloxseg.infer.runtime import choose_runtime, open_runtime
 from veloxseg.infer.sliding import predict_labels
@@ -89,6 +90,15 @@ def test_auto_takes_it_where_it_is(model, exported, monkeypatch):
     assert choose_runtime(folder) == "openvino"
     with pytest.raises(MissingDependencyError, match="C compiler"):
         open_runtime(folder, "native")
+
+
+def test_a_library_of_other_sources_is_not_used(monkeypatch):
+    library.kernels.cache_clear()
+    monkeypatch.setattr(library, "source_hash", lambda: "of a later version")
+    assert library.kernels() is None
+    library.kernels.cache_clear()
+    monkeypatch.undo()
+    assert library.kernels() is not None
 
 
 @pytest.mark.parametrize("damage", ["shape", "missing", "type", "outputs", "no tensors"])

@@ -1,1 +1,1 @@
-"""VeloxSeg on one core in C: kernels.c has the arithmetic, program.py the order of it, library.py loads it."""
+"""VeloxSeg for one core in C: the arithmetic is in the .c files, the order of it in program.py."""

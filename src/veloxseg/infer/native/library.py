@@ -1,18 +1,20 @@
 """The compiled kernels, by ctypes. They are built at installation where there is a C compiler (hatch_build.py)."""
 
 import ctypes
-from ctypes import POINTER, c_float, c_int, c_long, c_void_p
+import hashlib
+from ctypes import POINTER, c_float, c_int, c_int64, c_void_p
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["Pair", "Product", "kernels"]
+__all__ = ["Pair", "Product", "kernels", "source_hash"]
 
-LIBRARY = Path(__file__).parent / "_kernels.so"
-N, Floats = c_long, c_void_p
+FOLDER = Path(__file__).parent
+LIBRARY = FOLDER / "_kernels.so"
+N, Floats = c_int64, c_void_p
 
 
 class Product(ctypes.Structure):
-    """See kernels.c."""
+    """See products.h."""
 
     _fields_ = (
         *((name, Floats) for name in ("x", "weight", "bias", "residual", "out", "offsets")),
@@ -24,7 +26,7 @@ class Product(ctypes.Structure):
 
 
 class Pair(ctypes.Structure):
-    """See kernels.c."""
+    """See attention.c."""
 
     _fields_ = tuple(
         (name, N)
@@ -47,14 +49,21 @@ SIGNATURES = {
 }
 
 
+def source_hash() -> str:
+    """Of the C files; a library that was built from others is not used: its functions may take other arguments."""
+    text = b"".join(path.read_bytes() for path in sorted(FOLDER.glob("*.[ch]")))
+    return hashlib.sha256(text).hexdigest()
+
+
 @lru_cache(maxsize=1)
 def kernels() -> ctypes.CDLL | None:
-    """The library, or None where it was not built or the processor lacks what it was built for."""
+    """The library, or None where it was not built, is stale, or needs a processor that this is not."""
     try:
         library = ctypes.CDLL(str(LIBRARY))
     except OSError:
         return None
-    if not library.supported():
+    library.sources.restype = ctypes.c_char_p
+    if library.sources().decode() != source_hash() or not library.supported():
         return None
     for name, arguments in SIGNATURES.items():
         function = getattr(library, name)

@@ -1,0 +1,118 @@
+/* Paired window attention: gather tokens of all scales, attend within windows, scatter them back. */
+
+#include "products.h"
+
+#define MOST 128 /* channels of a head */
+
+typedef struct {
+    N modalities, nx, ny, nz; /* the feature */
+    N bx, by, bz;             /* big window, in voxels */
+    N small_x, small_y, small_z;
+} Pair;
+
+/* the maximum of a small window, 4 channels; heads have multiples of that */
+INLINE V4 highest(const Pair *p, const float *x, N width) {
+    V4 most = *(const V4 *)x;
+    for (N a = 0; a < p->small_x; a++)
+        for (N b = 0; b < p->small_y; b++)
+            for (N c = 0; c < p->small_z; c++)
+                most = larger4(most, *(const V4 *)(x + ((a * p->ny + b) * p->nz + c) * width));
+    return most;
+}
+
+/* x (M, voxels, width), channels [first, first + count): the maximum of each small window becomes a token.
+   out: (windows, M tokens, count) */
+EXPORT void gather(const Pair *p, const float *x, N width, N first, N count, float *out) {
+    N voxels = p->nx * p->ny * p->nz;
+    for (N wx = 0; wx < p->nx; wx += p->bx)
+        for (N wy = 0; wy < p->ny; wy += p->by)
+            for (N wz = 0; wz < p->nz; wz += p->bz)
+                for (N m = 0; m < p->modalities; m++)
+                    for (N i = wx; i < wx + p->bx; i += p->small_x)
+                        for (N j = wy; j < wy + p->by; j += p->small_y)
+                            for (N k = wz; k < wz + p->bz; k += p->small_z, out += count) {
+                                const float *origin =
+                                    x + (m * voxels + (i * p->ny + j) * p->nz + k) * width + first;
+                                for (N c = 0; c < count; c += 4) *(V4 *)(out + c) = highest(p, origin + c, width);
+                            }
+}
+
+/* One window and head: softmax(q k' + bias) v. Lanes are 8 queries, so that nothing is summed across lanes.
+   tokens: (count, row) with q, k, v at their places; bias: (key, queries padded to 8) */
+INLINE void attend(int dk, int dv, const float *q, const float *k, const float *v, N row, N count, N padded,
+                   const float *bias, float *scores, float *out, N out_row) {
+    for (N i = 0; i < count; i += 8) {
+        N lanes = count - i < 8 ? count - i : 8;
+        V query[MOST], sum = {}, highest = all(-INFINITY), result[MOST];
+        for (int c = 0; c < dk; c++)
+            for (N l = 0; l < 8; l++) query[c][l] = l < lanes ? q[(i + l) * row + c] : 0;
+        for (N j = 0; j < count; j++) {
+            V s = *(const V *)(bias + j * padded + i);
+            UNROLL for (int c = 0; c < dk; c++) s += query[c] * k[j * row + c];
+            ((V *)scores)[j] = s;
+            highest = larger(highest, s);
+        }
+        UNROLL for (int c = 0; c < dv; c++) result[c] = (V){};
+        for (N j = 0; j < count; j++) {
+            V e = exponential(((V *)scores)[j] - highest);
+            sum += e;
+            UNROLL for (int c = 0; c < dv; c++) result[c] += e * v[j * row + c];
+        }
+        V inverse = 1.0f / sum;
+        for (int c = 0; c < dv; c++) {
+            V y = result[c] * inverse;
+            for (N l = 0; l < lanes; l++) out[(i + l) * out_row + c] = y[l];
+        }
+    }
+}
+
+/* tokens (windows, count, [q | k | v]), each part (head, channel) → out (windows, count, (head, channel)) */
+EXPORT void attention(const float *tokens, N windows, N count, N heads, N dk, N dv, const float *bias, N padded,
+                      float *scores, float *out) {
+    N row = heads * (2 * dk + dv), out_row = heads * dv;
+    for (N w = 0; w < windows; w++)
+        for (N h = 0; h < heads; h++) {
+            const float *q = tokens + w * count * row + h * dk, *k = q + heads * dk;
+            const float *v = tokens + w * count * row + 2 * heads * dk + h * dv;
+            const float *b = bias + h * count * padded;
+            float *to = out + w * count * out_row + h * dv;
+            if (dk == 4 && dv == 4) attend(4, 4, q, k, v, row, count, padded, b, scores, to, out_row);
+            else if (dk == 8 && dv == 8) attend(8, 8, q, k, v, row, count, padded, b, scores, to, out_row);
+            else attend((int)dk, (int)dv, q, k, v, row, count, padded, b, scores, to, out_row);
+        }
+}
+
+/* The way back: tokens (windows, M tokens, channels) → channels [first, first + channels) of out (M, voxels, width).
+   upsampling: (voxels of a window, tokens), or NULL where each voxel is a token. `panel`: room for a packed window. */
+EXPORT void scatter(const Pair *p, const float *tokens, N count, N channels, const float *upsampling, float *panel,
+                    float *out, N width, N first) {
+    N voxels = p->nx * p->ny * p->nz, zero = 0;
+    for (N wx = 0; wx < p->nx; wx += p->bx)
+        for (N wy = 0; wy < p->ny; wy += p->by)
+            for (N wz = 0; wz < p->nz; wz += p->bz)
+                for (N m = 0; m < p->modalities; m++, tokens += count * channels) {
+                    const float *from = tokens;
+                    if (upsampling) {
+                        float *to = panel;
+                        for (N c = 0; c < channels; c += 16) {
+                            N left = channels - c, lanes = left > 8 ? 16 : 8;
+                            for (N t = 0; t < count; t++, to += lanes)
+                                for (N l = 0; l < lanes; l++) to[l] = l < left ? tokens[t * channels + c + l] : 0;
+                        }
+                    }
+                    for (N i = 0; i < p->bx; i++)
+                        for (N j = 0; j < p->by; j++) {
+                            float *to = out + first
+                                        + (m * voxels + ((wx + i) * p->ny + wy + j) * p->nz + wz) * width;
+                            if (upsampling) {
+                                Product line = {.x = upsampling + (i * p->by + j) * p->bz * count,
+                                                .weight = panel, .offsets = &zero, .segments = 1, .run = count,
+                                                .outputs = channels, .nz = p->bz, .sz = count, .oz = width};
+                                product_line(&line, line.x, NULL, to);
+                            } else {
+                                for (N k = 0; k < p->bz; k++, from += channels)
+                                    memcpy(to + k * width, from, channels * sizeof(float));
+                            }
+                        }
+                }
+}

@@ -1,0 +1,34 @@
+/* Moving voxels, and what this library is. */
+
+#include "vectors.h"
+
+EXPORT const char *sources(void) { return SOURCES; } /* their hash, see library.py */
+
+/* whether this processor has what the library was compiled for */
+EXPORT int supported(void) {
+#if defined(__x86_64__)
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#else
+    return 1;
+#endif
+}
+
+/* Between a feature (2 nx, 2 ny, 2 nz, c) with line strides, and cells (nx, ny, nz, (i j l c)). */
+EXPORT void cells(float *feature, N sx, N sy, float *cell, N nx, N ny, N nz, N channels, int spread) {
+    N run = 2 * channels;
+    for (N x = 0; x < nx; x++)
+        for (N y = 0; y < ny; y++)
+            for (N z = 0; z < nz; z++)
+                for (N ij = 0; ij < 4; ij++, cell += run) {
+                    float *voxels = feature + (2 * x + ij / 2) * sx + (2 * y + ij % 2) * sy + z * run;
+                    memcpy(spread ? voxels : cell, spread ? cell : voxels, run * sizeof(float));
+                }
+}
+
+/* A window (c, nx, ny, nz) into a volume with a border of zeros. */
+EXPORT void place(const float *image, float *out, N sc, N sx, N sy, N channels, N nx, N ny, N nz) {
+    for (N c = 0; c < channels; c++)
+        for (N x = 0; x < nx; x++)
+            for (N y = 0; y < ny; y++, image += nz)
+                memcpy(out + c * sc + x * sx + y * sy, image, nz * sizeof(float));
+}
