@@ -19,7 +19,7 @@ from veloxseg.infer.quiet import quiet_openvino
 from veloxseg.modelfolder import ModelFolder
 from veloxseg.networks import load_network
 
-__all__ = ["GRAPH_FILES", "convert", "graph_network"]
+__all__ = ["GRAPH_FILES", "convert", "graph_network", "write_graph"]
 
 # runtime -> its files; the last one is written last and stands for all
 GRAPH_FILES = {
@@ -37,16 +37,19 @@ def graph_network(folder: ModelFolder, runtime: str) -> nn.Module:
 
 def convert(folder: ModelFolder, runtime: str, into: Path) -> None:
     """Writes the graph of a model for `runtime` in the folder `into`."""
-    network = graph_network(folder, runtime)
-    if runtime == "native":
-        return _write_native(network, into)
     window = torch.zeros(1, len(folder.plan.names), *folder.plan.patch)
+    write_graph(graph_network(folder, runtime), window, runtime, into)
+
+
+def write_graph(network: nn.Module, window: torch.Tensor, runtime: str, into: Path) -> Path:
+    """Writes a network in its inference form, traced on `window`; the file that the runtime opens."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of tracing: shapes are fixed on purpose
-        (_write_openvino if runtime == "openvino" else _write_onnx)(network, window, into)
+        WRITERS[runtime](network, window, into)
+    return into / GRAPH_FILES[runtime][-1]
 
 
-def _write_native(network: nn.Module, into: Path) -> None:
+def _write_native(network: nn.Module, window: torch.Tensor, into: Path) -> None:
     """The prepared weights alone; what to do with them is in native/program.py."""
     if not isinstance(network, InferenceForm):
         raise ConfigError("the native runtime computes VeloxSeg's presets; use --runtime openvino")
@@ -90,3 +93,6 @@ def _write_onnx(network: nn.Module, window: torch.Tensor, into: Path) -> None:
     program.optimize()
     with atomic_path(into / "model.onnx") as path:
         program.save(path, external_data=False)
+
+
+WRITERS = {"native": _write_native, "openvino": _write_openvino, "onnx": _write_onnx}

@@ -17,7 +17,7 @@ __all__ = ["Estimate", "estimate"]
 
 GIB = 1 << 30
 PROGRAM = 0.25 * GIB  # Python, libraries and one compiled network with its buffers
-WORKER = 0.1 * GIB  # each further window at the same time, with its buffers
+FURTHER = 0.1 * GIB  # each further network, of an ensemble or for windows at the same time
 TORCH = 0.45 * GIB  # what torch adds to that
 INTERPOLATION = 5 * (64 << 20)  # slabs in which scans and scores are interpolated
 
@@ -49,6 +49,7 @@ def estimate(
     overlap: float,
     seconds_per_window: float,
     windows_at_once: int,
+    members: int,
     probabilities: bool,
     torch: bool,
 ) -> Estimate:
@@ -62,7 +63,7 @@ def estimate(
     slab = 4.0 * decoding.channels * 1.75 * min(plan.patch[0], x) * y * z
     kept = reference_voxels * np.dtype(decoding.dtype).itemsize
     kept += reference_voxels * len(plan.outputs) if probabilities else 0.0
-    program = PROGRAM + (TORCH if torch else 0.0) + (windows_at_once - 1) * WORKER
+    program = PROGRAM + (TORCH if torch else 0.0) + (members * windows_at_once - 1) * FURTHER
     windows = count_windows(shape, plan.patch, overlap)
     computing = network + slab + kept + INTERPOLATION
     resampling = (

@@ -110,6 +110,7 @@ class Predictor:
             overlap=self.options.overlap,
             seconds_per_window=self._window_time(),
             windows_at_once=self.runtime.windows_at_once,
+            members=len(self.folders),
             probabilities=self.options.probabilities,
             torch=self.runtime.name.startswith("torch"),
         )
