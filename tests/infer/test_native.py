@@ -13,7 +13,7 @@ from veloxseg.infer import native_runtime
 from veloxseg.infer.graph import inference_form
 from veloxseg.infer.native import library
 from veloxseg.infer.native.program import Program, is_supported
-from veloxseg.infer.runtime import choose_runtime, open_runtime
+from veloxseg.infer.runtime import choose_runtime, open_runtime, usable_runtimes
 from veloxseg.infer.sliding import predict_labels
 from veloxseg.model.config import PRESETS, NetworkConfig
 from veloxseg.model.network import VeloxSeg
@@ -70,6 +70,7 @@ def test_every_variant_is_the_network(config):
         {"attention": "none"},
         {"head": "transposed"},
         {"base_width": 12, "group_sizes": (4, 4, 4, 4)},
+        {"base_width": 24, "group_sizes": (3, 3, 3, 3)},
     ],
     ids=str,
 )
@@ -85,6 +86,7 @@ def test_what_the_kernels_lack_is_left_to_others(changes, write_model, make_plan
 def test_auto_takes_it_where_it_is(model, exported, monkeypatch):
     folder = ModelFolder.open(model)
     assert choose_runtime(folder) == "native"
+    assert usable_runtimes(folder) == ["native", "openvino", "onnx", "torch"]
     assert choose_runtime(ModelFolder.open(exported["openvino"])) == "openvino"
     monkeypatch.setattr("veloxseg.infer.runtime.is_built", lambda: False)
     assert choose_runtime(folder) == "openvino"

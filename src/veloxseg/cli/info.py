@@ -102,6 +102,7 @@ def describe(path: Path) -> dict[str, Any]:
 
 def describe_model(path: Path) -> dict[str, Any]:
     from veloxseg.files import sha256
+    from veloxseg.infer.runtime import usable_runtimes
     from veloxseg.modelfolder import ModelFolder
 
     folder = ModelFolder.open(path)
@@ -113,6 +114,7 @@ def describe_model(path: Path) -> dict[str, Any]:
         "outputs": list(plan.outputs),
         "patch": list(plan.patch),
         "spacing mm": list(plan.spacing),
+        "runtimes here": usable_runtimes(folder),
         "network": folder.network,
         "provenance": folder.provenance,
     }

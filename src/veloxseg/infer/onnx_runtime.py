@@ -38,5 +38,5 @@ class OnnxRuntime:
         self._input = self._session.get_inputs()[0].name
 
     def __call__(self, window_1CXYZ: Floats) -> Floats:
-        result: Floats = self._session.run(None, {self._input: window_1CXYZ})[0]
+        result: Floats = self._session.run(None, {self._input: np.ascontiguousarray(window_1CXYZ)})[0]
         return result

@@ -44,6 +44,6 @@ class OpenVINORuntime:
 
     def __call__(self, window_1CXYZ: Floats) -> Floats:
         """The result is OpenVINO's own buffer, which the next call overwrites."""
-        self._request.infer([window_1CXYZ], share_inputs=True, share_outputs=True)
+        self._request.infer([np.ascontiguousarray(window_1CXYZ)], share_inputs=True, share_outputs=True)
         result: Floats = self._request.get_output_tensor(0).data
         return result

@@ -17,13 +17,16 @@ from veloxseg.infer.graphcache import ENDINGS, cache_folder, find_graph
 from veloxseg.infer.native_runtime import can_compute, is_built
 from veloxseg.modelfolder import ModelFolder
 
-__all__ = ["RUNTIMES", "Ensemble", "Mirrored", "Runtime", "choose_runtime", "open_runtime"]
+__all__ = ["RUNTIMES", "Ensemble", "Mirrored", "Runtime", "choose_runtime", "open_runtime", "usable_runtimes"]
 
 Floats = npt.NDArray[np.float32]
 
 
 class Runtime(Protocol):
-    """(1, C, X, Y, Z) float32 → (1, K, X, Y, Z) logits, or (1, 1, X, Y, Z), their difference, for two classes."""
+    """(1, C, X, Y, Z) float32 → (1, K, X, Y, Z) logits, or (1, 1, X, Y, Z), their difference, for two classes.
+
+    The window may be a view of an image.
+    """
 
     @property
     def name(self) -> str: ...
@@ -129,16 +132,24 @@ def _check_native(folder: ModelFolder) -> None:
 
 
 def choose_runtime(folder: ModelFolder, device: str = "cpu") -> str:
-    """The fastest runtime that is installed and can read what the folder holds."""
+    """The fastest that can compute this model here."""
     if device != "cpu":
         return "torch"
+    for name in usable_runtimes(folder):
+        return name
+    raise ModelError(
+        f"{folder.path} holds no weights, and no graph that an installed runtime reads; "
+        "pip install openvino or onnxruntime"
+    )
+
+
+def usable_runtimes(folder: ModelFolder) -> list[str]:
+    """Runtimes that are installed and can read what the folder holds, the fastest first."""
     installed = [name for name, package in PACKAGES.items() if find_spec(package) is not None]
     if is_built() and can_compute(folder):
         installed.insert(0, "native")
-    for name in installed:
-        if folder.weights.is_file() or (name in ENDINGS and (folder.path / ENDINGS[name]).is_file()):
-            return name
-    raise ModelError(
-        f"{folder.path} holds no weights, and no graph that an installed runtime ({', '.join(installed)}) reads; "
-        "pip install openvino or onnxruntime"
-    )
+    return [
+        name
+        for name in installed
+        if folder.weights.is_file() or (name in ENDINGS and (folder.path / ENDINGS[name]).is_file())
+    ]

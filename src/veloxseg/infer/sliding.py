@@ -103,7 +103,7 @@ def score_slabs(
     total, done = int(np.prod([len(starts) for starts in axes])), 0
 
     def weighted(start: Size) -> tuple[Size, Floats | None]:
-        window = cut(image_CXYZ, start, patch, np.float32)
+        window = _window(image_CXYZ, start, patch)
         if not _has_content(window, least):
             return start, None
         return start, np.multiply(decoding.scores(runtime(window[None])[0]), weights, out=scratch)
@@ -140,6 +140,15 @@ def _in_order(function: Callable[[T], R], items: Iterable[T], workers: int) -> I
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+
+def _window(image_CXYZ: npt.NDArray[Any], start: Size, patch: Size) -> Floats:
+    """A view where the window lies inside the image, else a copy with padding."""
+    x, y, z = start
+    view = image_CXYZ[:, max(0, x) : x + patch[0], max(0, y) : y + patch[1], max(0, z) : z + patch[2]]
+    if view.dtype == np.float32 and view.shape[1:] == patch:
+        return view
+    return np.asarray(cut(image_CXYZ, start, patch, np.float32))
 
 
 def _shift(held_SXYZ: Floats, rows: int) -> None:

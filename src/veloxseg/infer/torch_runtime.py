@@ -34,7 +34,8 @@ class TorchRuntime:
         self.network.eval()
         try:
             with torch.inference_mode():
-                logits = self.network(torch.from_numpy(window_1CXYZ).to(self.device))
+                window = torch.tensor(window_1CXYZ, device=self.device)  # a copy: images may be read-only
+                logits = self.network(window)
         finally:
             self.network.train(training)
         result: Floats = logits.float().cpu().numpy()

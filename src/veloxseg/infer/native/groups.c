@@ -7,7 +7,7 @@
 /* One plane kx of the kernel, added to `rows` voxels of a line. 8 lanes are two groups; a shuffle within each half
    gives input channel c to the 4 outputs of its own group. w: (ky, kz, c, 8 outputs). */
 INLINE void group4_tile(int rows, int size, const float *x, N sy, N channels, const float *w, float *out) {
-    V sum[12];
+    V sum[ROWS];
     UNROLL for (int r = 0; r < rows; r++) sum[r] = *(const V *)(out + r * channels);
     for (int j = 0; j < size; j++, w += size * 32) {
         const float *from = x + j * sy;

@@ -42,7 +42,7 @@ SIGNATURES = {
     "normalise": [Floats, N, N, Floats, Floats, c_int, Floats, Floats, *[N] * 6],
     "layer_norm": [Floats, Floats, N, N],
     "cells": [Floats, N, N, Floats, N, N, N, N, c_int],
-    "place": [Floats, Floats, *[N] * 7],
+    "place": [Floats, N, N, N, Floats, *[N] * 7],
     "gather": [POINTER(Pair), Floats, N, N, N, Floats],
     "attention": [Floats, *[N] * 5, Floats, N, Floats, Floats],
     "scatter": [POINTER(Pair), Floats, N, N, Floats, Floats, Floats, N, N],

@@ -41,6 +41,7 @@ def is_supported(config: NetworkConfig) -> bool:
         and config.head == "pixel_shuffle"
         and config.base_width % LANES == 0
         and config.transformer_width % LANES == 0
+        and all(size % LANES == 0 or LANES % size == 0 for size in config.group_sizes)
         and all(size % 4 == 0 and _value_width(config, k) <= HEAD_CHANNELS for k, size in enumerate(config.head_sizes))
         and all(len(config.pairs(k)) * config.heads[k] * config.head_sizes[k] % LANES == 0 for k in range(STAGES))
     )  # fmt: skip
@@ -68,9 +69,11 @@ class Program(Recorder):
         """The result is the program's own buffer, which the next call overwrites."""
         shape = (1, sum(self.config.in_channels), *self.config.patch)
         assert window_1CXYZ.shape == shape, f"a window is {shape}"
-        window = np.ascontiguousarray(window_1CXYZ, np.float32)
-        sc, sx, sy = (step // FLOAT for step in self.image.strides[:3])
-        self.library.place(window.ctypes.data, self._inner(0), sc, sx, sy, *shape[1:])
+        window = np.asarray(window_1CXYZ, np.float32)[0]
+        if window.strides[3] != FLOAT:  # lines are copied whole
+            window = np.ascontiguousarray(window)
+        source, target = ([step // FLOAT for step in array.strides[:3]] for array in (window, self.image))
+        self.library.place(window.ctypes.data, *source, self._inner(0), *target, *shape[1:])
         for function, arguments in self.calls:
             function(*arguments)
         return self.output
@@ -294,17 +297,8 @@ class Program(Recorder):
         if width == 4 and size in (1, 3, 5):
             #   (pair of groups, half, output), c, kx, ky, kz  →  pair, kx, ky, kz, c, (half, output)
             packed = weight.reshape(-1, LANES, 4, size, size, size).transpose(0, 3, 4, 5, 2, 1)
-            arguments = (
-                source.address,
-                *x.lines,
-                aligned(packed),
-                bias,
-                out.array,
-                *x.size,
-                x.channels,
-                size,
-            )
-            self.call("group4", *arguments)
+            inputs = source.address, *x.lines, aligned(packed), bias
+            self.call("group4", *inputs, out.array, *x.size, x.channels, size)
             return out
         if width < LANES:
             weight, width = merge_groups(weight, LANES // width), LANES

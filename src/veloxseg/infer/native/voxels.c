@@ -25,10 +25,10 @@ EXPORT void cells(float *feature, N sx, N sy, float *cell, N nx, N ny, N nz, N c
                 }
 }
 
-/* A window (c, nx, ny, nz) into a volume with a border of zeros. */
-EXPORT void place(const float *image, float *out, N sc, N sx, N sy, N channels, N nx, N ny, N nz) {
+/* A window (c, nx, ny, nz) of an image into a volume with a border of zeros; both have steps of their own. */
+EXPORT void place(const float *image, N ic, N ix, N iy, float *out, N oc, N ox, N oy, N channels, N nx, N ny, N nz) {
     for (N c = 0; c < channels; c++)
         for (N x = 0; x < nx; x++)
-            for (N y = 0; y < ny; y++, image += nz)
-                memcpy(out + c * sc + x * sx + y * sy, image, nz * sizeof(float));
+            for (N y = 0; y < ny; y++)
+                memcpy(out + c * oc + x * ox + y * oy, image + c * ic + x * ix + y * iy, nz * sizeof(float));
 }
