@@ -105,7 +105,9 @@ def write_report(folder: Path) -> None:
 METHOD = (
     "Made by `make bench`. Contenders ran in turn in one process per thread count, bound to as many cores, with random "
     "weights; cold start (with OpenVINO's compiled graph in its cache) and peak memory come from a fresh process each. "
-    "Parameters and MACs are real; brackets hold what the paper prints. Fast contenders have 25 runs, slow ones 3 to 5."
+    "Parameters and MACs are real; brackets hold what the paper prints. Fast contenders have 25 runs, slow 3 to 5. "
+    "'native' are our kernels, for VeloxSeg alone; with several threads they compute as many windows at a time. The "
+    "yardstick slows when many networks share its process, so '× U' is to be read within a table, not across them."
 )
 
 

@@ -77,6 +77,7 @@ def plot_dice(rows: Sequence[Row], path: Path) -> None:
 def plot_growth(rows: Sequence[Row], path: Path) -> None:
     """Time and memory of one attention layer against the volume."""
     from matplotlib import pyplot
+    from matplotlib.ticker import LogLocator
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
     for kind in dict.fromkeys(row["attention"] for row in rows):
@@ -89,6 +90,8 @@ def plot_growth(rows: Sequence[Row], path: Path) -> None:
         axes.set(xscale="log", yscale="log", title=title, xlabel="patch (attention runs at a quarter of it)")
         axes.set_xticks(list(patches), [f"{patch}³" for patch in patches.values()])
         axes.minorticks_off()
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 3)))
+        axes.yaxis.set_major_formatter("{x:g}")
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     left.legend(frameon=False)
@@ -128,7 +131,7 @@ def _write_labels(figure: Any, axes: Any, labels: Sequence[tuple[Row, float, flo
     scattered: list[Any] = [group for group in axes.collections if isinstance(group, PathCollection)]
     points = [point for group in scattered for point in group.get_offsets()]
     taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in axes.transData.transform(points)]
-    for row, x, y in labels:
+    for row, x, y in sorted(labels, key=lambda label: -label[1]):  # to the right there is room
         style = {"textcoords": "offset points", "fontsize": 8, "color": _colour(row)}
         for offset, side in PLACES:
             text = axes.annotate(row["title"], (x, y), xytext=offset, ha=side, va="center", **style)
