@@ -21,7 +21,11 @@ typedef float V4 __attribute__((vector_size(16), aligned(4), may_alias));
 typedef int VI __attribute__((vector_size(32), aligned(4), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define UNROLL _Pragma("GCC unroll 32")
+#endif
 #define EXPORT __attribute__((visibility("default")))
 
 INLINE V all(float f) { return (V){f, f, f, f, f, f, f, f}; }
