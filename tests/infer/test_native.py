@@ -125,6 +125,22 @@ def test_weights_that_do_not_fit_are_refused_before_they_are_used(damage, export
         native_runtime.NativeRuntime(path, source.network, threads=1)
 
 
+def test_a_window_of_another_size_is_refused(exported):
+    folder = ModelFolder.open(exported["native"])
+    with pytest.raises(ModelError, match="were files mixed up"):
+        open_runtime(folder, "native")(np.zeros((1, 2, 32, 32, 32), np.float32))
+
+
+def test_a_window_may_be_a_view(exported):
+    runtime = open_runtime(ModelFolder.open(exported["native"]), "native", threads=1)
+    image = np.random.default_rng(0).standard_normal((2, 70, 66, 40), np.float32)
+    view = image[None, :, 3:67, 1:65, 5:37]
+    expected = runtime(np.ascontiguousarray(view)).copy()
+    assert (runtime(view) == expected).all()
+    swapped = np.asfortranarray(view)  # lines that are not side by side
+    assert (runtime(swapped) == expected).all()
+
+
 def test_threads_change_nothing(exported):
     folder = ModelFolder.open(exported["native"])
     image = np.random.default_rng(0).standard_normal((2, 90, 100, 60), np.float32)

@@ -68,7 +68,10 @@ class Program(Recorder):
     def __call__(self, window_1CXYZ: Floats) -> Floats:
         """The result is the program's own buffer, which the next call overwrites."""
         shape = (1, sum(self.config.in_channels), *self.config.patch)
-        assert window_1CXYZ.shape == shape, f"a window is {shape}"
+        if window_1CXYZ.shape != shape:
+            raise ModelError(
+                f"the network takes {shape}, the plan gives {window_1CXYZ.shape}; were files mixed up?"
+            )
         window = np.asarray(window_1CXYZ, np.float32)[0]
         if window.strides[3] != FLOAT:  # lines are copied whole
             window = np.ascontiguousarray(window)
