@@ -3,7 +3,8 @@
     python benchmarks/labels.py MODEL INPUT [--json benchmarks/labels.json]
 
 MODEL is a trained model or run, INPUT a folder of scans as `veloxseg predict` takes it. Each case goes the whole way
-from files to a mask on its own grid, by torch, OpenVINO and onnxruntime; voxels that differ from torch are counted.
+from files to a mask on its own grid, by torch and by every other runtime; voxels that differ from torch are
+counted.
 """
 
 import argparse
@@ -17,6 +18,8 @@ from veloxseg.infer.cases import find_cases
 from veloxseg.infer.predict import Predictor
 from veloxseg.infer.scans import Scans
 
+OTHERS = ("native", "openvino", "onnx")
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(
@@ -26,15 +29,13 @@ def main() -> None:
     parser.add_argument("input", type=Path)
     parser.add_argument("--json", type=Path, default=Path(__file__).with_suffix(".json"))
     options = parser.parse_args()
-    predictors = {
-        name: Predictor([options.model], runtime=name, threads=1) for name in ("torch", "openvino", "onnx")
-    }
+    predictors = {name: Predictor([options.model], runtime=name, threads=1) for name in ("torch", *OTHERS)}
     plan = predictors["torch"].plan
     cases: dict[str, Any] = {}
     for case in find_cases([str(options.input)], plan.names):
         masks = {name: predict(Scans(case.images)).labels.array for name, predict in predictors.items()}
         row: dict[str, Any] = {"voxels": masks["torch"].size, "foreground": int((masks["torch"] > 0).sum())}
-        for name in ("openvino", "onnx"):
+        for name in OTHERS:
             row[f"{name}_different"] = int(np.count_nonzero(masks[name] != masks["torch"]))
         cases[case.name] = row
         print(case.name, row, flush=True)
@@ -43,7 +44,7 @@ def main() -> None:
         f"{name}_equal_share_of_the_worst": min(
             1 - row[f"{name}_different"] / row["voxels"] for row in cases.values()
         )
-        for name in ("openvino", "onnx")
+        for name in OTHERS
     }
     write_json(options.json, results)
 

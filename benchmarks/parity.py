@@ -84,7 +84,7 @@ def main(presets: list[str]) -> None:
     for name in presets or list(PRESETS):
         with tempfile.TemporaryDirectory() as temporary:
             folder = ModelFolder.open(write_model(Path(temporary) / "model", PRESETS[name]))
-            for runtime in ("torch", "openvino", "onnx"):
+            for runtime in ("torch", "native", "openvino", "onnx"):
                 if runtime != "torch":
                     convert(folder, runtime, folder.path)
                 opened = open_runtime(folder, runtime, threads=1)
