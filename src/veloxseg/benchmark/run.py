@@ -22,7 +22,8 @@ from veloxseg.benchmark.machine import allowed_cores, describe
 from veloxseg.benchmark.models import YARDSTICK, BenchmarkModel, find_model, write_folder
 from veloxseg.console import say, warn
 from veloxseg.errors import ConfigError, VeloxSegError
-from veloxseg.infer.native_runtime import can_compute, is_built
+from veloxseg.infer.native_runtime import is_built
+from veloxseg.infer.runtime import usable_runtimes
 from veloxseg.modelfolder import ModelFolder
 
 __all__ = ["RUNTIMES", "benchmark"]
@@ -108,7 +109,7 @@ def _prepare(
         counts = _counts(model, network)
         folder = write_folder(model, network, root / model.name)
         for runtime in wanted:
-            if runtime == "native" and not (is_built() and can_compute(folder)):
+            if runtime == "native" and runtime not in usable_runtimes(folder):
                 continue  # it is for VeloxSeg alone
             try:
                 path = _exported(folder, runtime, root / runtime / model.name)

@@ -9,24 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import nn
 
-from veloxseg.errors import ConfigError, MissingDependencyError
+from veloxseg.errors import MissingDependencyError
 from veloxseg.files import atomic_path
-from veloxseg.infer.graph import InferenceForm, inference_form
+from veloxseg.infer.graph import inference_form
+from veloxseg.infer.graphcache import ENDINGS
+from veloxseg.infer.native_runtime import check_native
 from veloxseg.infer.quiet import quiet_openvino
 from veloxseg.modelfolder import ModelFolder
-from veloxseg.networks import load_network
+from veloxseg.networks import load_network, save_weights
 
-__all__ = ["GRAPH_FILES", "convert", "graph_network", "write_graph"]
-
-# runtime -> its files; the last one is written last and stands for all
-GRAPH_FILES = {
-    "native": ("native.safetensors",),
-    "openvino": ("model.bin", "model.xml"),
-    "onnx": ("model.onnx",),
-}
+__all__ = ["convert", "graph_network", "write_graph"]
 
 
 def graph_network(folder: ModelFolder, runtime: str) -> nn.Module:
@@ -37,6 +31,8 @@ def graph_network(folder: ModelFolder, runtime: str) -> nn.Module:
 
 def convert(folder: ModelFolder, runtime: str, into: Path) -> None:
     """Writes the graph of a model for `runtime` in the folder `into`."""
+    if runtime == "native":
+        check_native(folder)
     window = torch.zeros(1, len(folder.plan.names), *folder.plan.patch)
     write_graph(graph_network(folder, runtime), window, runtime, into)
 
@@ -46,15 +42,12 @@ def write_graph(network: nn.Module, window: torch.Tensor, runtime: str, into: Pa
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of tracing: shapes are fixed on purpose
         WRITERS[runtime](network, window, into)
-    return into / GRAPH_FILES[runtime][-1]
+    return into / ENDINGS[runtime]
 
 
 def _write_native(network: nn.Module, window: torch.Tensor, into: Path) -> None:
     """The prepared weights alone; what to do with them is in native/program.py."""
-    if not isinstance(network, InferenceForm):
-        raise ConfigError("the native runtime computes VeloxSeg's presets; use --runtime openvino")
-    with atomic_path(into / "native.safetensors") as path:
-        save_file({name: tensor.contiguous() for name, tensor in network.state_dict().items()}, path)
+    save_weights(network, into / ENDINGS["native"])
 
 
 def _write_openvino(network: nn.Module, window: torch.Tensor, into: Path) -> None:

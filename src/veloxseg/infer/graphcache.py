@@ -17,10 +17,16 @@ from veloxseg.errors import ModelError, OutputError
 from veloxseg.files import sha256, writable_folder
 from veloxseg.modelfolder import JSON_NAME, ModelFolder
 
-__all__ = ["ENDINGS", "cache_folder", "find_graph"]
+__all__ = ["ENDINGS", "GRAPH_FILES", "cache_folder", "find_graph"]
 
 GRAPH_VERSION = 6  # of the exported form; a change makes cached graphs stale
-ENDINGS = {"native": "native.safetensors", "openvino": "model.xml", "onnx": "model.onnx"}
+# runtime -> its files; the last one is written last and stands for all
+GRAPH_FILES = {
+    "native": ("native.safetensors",),
+    "openvino": ("model.bin", "model.xml"),
+    "onnx": ("model.onnx",),
+}
+ENDINGS = {runtime: files[-1] for runtime, files in GRAPH_FILES.items()}
 
 
 def cache_folder() -> Path:
@@ -56,7 +62,7 @@ def find_graph(folder: ModelFolder, runtime: str) -> Path:
 
 def _convert(folder: ModelFolder, runtime: str, place: Path) -> Path:
     """Converts beside the cache and renames, so that two programs can do it at the same time."""
-    from veloxseg.infer.convert import GRAPH_FILES, convert
+    from veloxseg.infer.convert import convert
 
     try:
         writable_folder(place)

@@ -45,8 +45,8 @@ STYLES = {
     # onnxruntime's own norm is exact enough and its pooling slow; it has a direct convolution in 2-D only, in 3-D
     # it copies every voxel once for each weight
     "onnx": Style(two_step_mean=False, least_group=1, planes=True, pairs=False),
-    # the kernels take the weights as they are (native/program.py)
-    "native": Style(two_step_mean=False, least_group=1, planes=False, pairs=False),
+    # native/groups.c has groups of 4, two in a vector
+    "native": Style(two_step_mean=False, least_group=4, planes=False, pairs=False),
 }
 
 

@@ -1,6 +1,5 @@
 """The native runtime: VeloxSeg in C (native/), the fastest on CPUs with AVX2; where it was built, the default."""
 
-import os
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -8,16 +7,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from veloxseg.errors import ModelError
+from veloxseg.errors import ConfigError, MissingDependencyError, ModelError
 from veloxseg.infer.native.library import kernels
 from veloxseg.infer.native.program import Program, is_supported
 from veloxseg.model.config import NetworkConfig
 from veloxseg.modelfolder import ModelFolder
+from veloxseg.prepare.parallel import default_workers
 
-__all__ = ["NativeRuntime", "can_compute", "is_built"]
+__all__ = ["NativeRuntime", "can_compute", "check_native", "is_built"]
 
 Floats = npt.NDArray[np.float32]
-MOST_THREADS = 8  # unless asked for more: each has 60 MB of buffers
 
 
 def is_built() -> bool:
@@ -27,6 +26,18 @@ def is_built() -> bool:
 
 def can_compute(folder: ModelFolder) -> bool:
     return folder.architecture == "veloxseg" and is_supported(NetworkConfig.from_json(folder.network))
+
+
+def check_native(folder: ModelFolder) -> None:
+    if not is_built():
+        raise MissingDependencyError(
+            "runtime native was not built: installing veloxseg builds it where there is a C compiler, for processors "
+            "with AVX2; use --runtime openvino"
+        )
+    if not can_compute(folder):
+        raise ConfigError(
+            f"runtime native computes VeloxSeg's presets, not this {folder.architecture}; use --runtime openvino"
+        )
 
 
 class NativeRuntime:
@@ -43,7 +54,7 @@ class NativeRuntime:
         except (OSError, SafetensorError) as error:
             raise ModelError(f"{weights} cannot be read ({error}); export the model again") from error
         self._config = NetworkConfig.from_json(network)
-        self.threads = self.windows_at_once = threads or min(_cores(), MOST_THREADS)
+        self.threads = self.windows_at_once = threads or default_workers()  # each has 60 MB of buffers
         self._programs: SimpleQueue[Program] = SimpleQueue()
         self._programs.put(Program(self._config, self._weights))  # wrong weights are refused here
 
@@ -58,7 +69,3 @@ class NativeRuntime:
             return result if self.threads == 1 else result.copy()
         finally:
             self._programs.put(program)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from veloxseg.errors import ConfigError, MissingDependencyError, ModelError
 from veloxseg.infer.graphcache import ENDINGS, cache_folder, find_graph
-from veloxseg.infer.native_runtime import can_compute, is_built
+from veloxseg.infer.native_runtime import NativeRuntime, can_compute, check_native, is_built
 from veloxseg.modelfolder import ModelFolder
 
 __all__ = ["RUNTIMES", "Ensemble", "Mirrored", "Runtime", "choose_runtime", "open_runtime", "usable_runtimes"]
@@ -93,7 +93,7 @@ def open_runtime(
     if runtime == "auto":
         runtime = choose_runtime(folder, device)
     elif runtime == "native":
-        _check_native(folder)
+        check_native(folder)
     elif find_spec(PACKAGES[runtime]) is None:
         raise MissingDependencyError(
             f"runtime {runtime} needs {PACKAGES[runtime]}; pip install {PACKAGES[runtime]}"
@@ -107,8 +107,6 @@ def open_runtime(
         return TorchRuntime(load_network(folder), threads=threads, device=device)
     graph = find_graph(folder, runtime)
     if runtime == "native":
-        from veloxseg.infer.native_runtime import NativeRuntime
-
         return NativeRuntime(graph, folder.network, threads=threads)
     if runtime == "onnx":
         from veloxseg.infer.onnx_runtime import OnnxRuntime
@@ -119,24 +117,12 @@ def open_runtime(
     return OpenVINORuntime(graph, threads=threads, cache=cache_folder() / "compiled")
 
 
-def _check_native(folder: ModelFolder) -> None:
-    if not is_built():
-        raise MissingDependencyError(
-            "runtime native was not built: installing veloxseg builds it where there is a C compiler, for processors "
-            "with AVX2; use --runtime openvino"
-        )
-    if not can_compute(folder):
-        raise ConfigError(
-            f"runtime native computes VeloxSeg's presets, not this {folder.architecture}; use --runtime openvino"
-        )
-
-
 def choose_runtime(folder: ModelFolder, device: str = "cpu") -> str:
     """The fastest that can compute this model here."""
     if device != "cpu":
         return "torch"
-    for name in usable_runtimes(folder):
-        return name
+    if usable := usable_runtimes(folder):
+        return usable[0]
     raise ModelError(
         f"{folder.path} holds no weights, and no graph that an installed runtime reads; "
         "pip install openvino or onnxruntime"

@@ -79,10 +79,9 @@ def dynunet(in_channels: Channels, classes: int, patch: Patch) -> nn.Module:
         upsample_kernel_size=strides[1:],
         filters=[min(320, 32 * 2**i) for i in range(len(strides))],
     )
+    # `skip_layers`, which computes, holds these too: every weight would have two names
     for again in ("input_block", "downsamples", "bottleneck", "upsamples"):
-        delattr(
-            network, again
-        )  # `skip_layers`, which computes, holds them too: every weight would have two names
+        delattr(network, again)
     return network
 
 

@@ -45,7 +45,7 @@ class _Worker(Generic[Item]):
 
 
 def default_workers() -> int:
-    """As many processes as there are cores for us, eight at most: reading from disk gains little beyond."""
+    """As many as there are cores for us, eight at most: reading gains little beyond, and each takes memory."""
     return min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 

@@ -47,6 +47,7 @@ EXPORT void group4(const float *x, N sx, N sy, const float *weight, const float 
                     if (size == 1) group4_line(1, from, sy, channels, w, to + j * line, nz);
                     if (size == 3) group4_line(3, from, sy, channels, w, to + j * line, nz);
                     if (size == 5) group4_line(5, from, sy, channels, w, to + j * line, nz);
+                    if (size == 7) group4_line(7, from, sy, channels, w, to + j * line, nz);
                 }
         }
 }

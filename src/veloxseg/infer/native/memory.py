@@ -20,7 +20,6 @@ __all__ = [
     "Grid",
     "aligned",
     "along_z",
-    "merge_groups",
     "pack",
     "rows",
 ]
@@ -83,16 +82,6 @@ def pack(weight_KC: Floats) -> Floats:
         lanes = PANEL if len(part) > LANES else LANES
         panels.append(np.pad(part.T, ((0, 0), (0, lanes - len(part)))).ravel())
     return aligned(np.concatenate(panels))
-
-
-def merge_groups(weight_KCXYZ: Floats, factor: int) -> Floats:
-    """`factor` groups in one, zeros between what does not belong together."""
-    outputs, width = weight_KCXYZ.shape[:2]
-    merged = np.zeros((outputs, width * factor, *weight_KCXYZ.shape[2:]), np.float32)
-    for output in range(outputs):
-        place = output // width % factor * width
-        merged[output, place : place + width] = weight_KCXYZ[output]
-    return merged
 
 
 def aligned(array: Floats) -> Floats:

@@ -23,7 +23,6 @@ from veloxseg.infer.native.memory import (
     Grid,
     aligned,
     along_z,
-    merge_groups,
     rows,
 )
 from veloxseg.infer.native.recorder import Recorder
@@ -32,6 +31,7 @@ from veloxseg.model.config import STAGES, STRIDES, NetworkConfig, PairedWindow, 
 __all__ = ["Program", "is_supported"]
 
 HEAD_CHANNELS = 128  # most that attention.c holds
+NARROW, LARGEST = 4, 7  # channels per group and kernel size of groups.c; wider groups are products
 
 
 def is_supported(config: NetworkConfig) -> bool:
@@ -41,7 +41,8 @@ def is_supported(config: NetworkConfig) -> bool:
         and config.head == "pixel_shuffle"
         and config.base_width % LANES == 0
         and config.transformer_width % LANES == 0
-        and all(size % LANES == 0 or LANES % size == 0 for size in config.group_sizes)
+        and all(size % LANES == 0 or NARROW % size == 0 for size in config.group_sizes)
+        and max(config.kernel_sizes) <= LARGEST
         and all(size % 4 == 0 and _value_width(config, k) <= HEAD_CHANNELS for k, size in enumerate(config.head_sizes))
         and all(len(config.pairs(k)) * config.heads[k] * config.head_sizes[k] % LANES == 0 for k in range(STAGES))
     )  # fmt: skip
@@ -116,26 +117,28 @@ class Program(Recorder):
     def _jlc(self, name: str, stage: int, x: Feature) -> Feature:
         y, before = self.feature(x.size, x.channels), x
         several = len(self.config.kernel_sizes) > 1
+        width = max(self.config.group_sizes[stage], NARROW)  # narrower groups were merged
         for i, size in enumerate(self.config.kernel_sizes):
             with self.scratch():
-                branch = self._group_convolution(
-                    f"{name}.branches.{i}", x, size, self.config.group_sizes[stage]
-                )
-                self.normalise(branch, y, add=before, activate=several, identity=not several)
+                branch = self._group_convolution(f"{name}.branches.{i}", x, size, width)
+                if several:
+                    self.normalise(branch, y, add=before, activate=True)
+                else:
+                    self.add(branch, x, y)
             before = y
         wide = self.config.expansions[stage] * x.channels
         with self.scratch():
-            normal = self.normalise(y, self.feature(x.size, x.channels, border=False)).array
-            hidden = self.array(*x.size, wide)
-            flat = normal.reshape(-1, x.channels), hidden.reshape(-1, wide)
-            self.linear(f"{name}.expand", *flat, activate=True, convolution=True)
-            weight = self.weight(f"{name}.reduce.weight", x.channels, wide, 1, 1, 1)
-            bias = self.weight(f"{name}.reduce.bias", x.channels)
-            source = Feature(hidden).grid()
-            self.multiply(
-                weight.reshape(x.channels, wide), source, y.grid(), x.size, bias=bias, residual=y.grid()
-            )
+            normal, hidden = (self.feature(x.size, channels, border=False) for channels in (x.channels, wide))
+            self.normalise(y, normal)
+            self._pointwise(f"{name}.expand", normal, hidden, activate=True)
+            self._pointwise(f"{name}.reduce", hidden, y, residual=y.grid())
         return y
+
+    def _pointwise(self, name: str, x: Feature, out: Feature, **options: Any) -> None:
+        """A convolution of size 1."""
+        weight = self.weight(f"{name}.weight", out.channels, x.channels, 1, 1, 1)
+        bias = self.weight(f"{name}.bias", out.channels)
+        self.multiply(weight[:, :, 0, 0, 0], x.grid(), out.grid(), x.size, bias=bias, **options)
 
     def _token_block(self, name: str, stage: int, tokens: Floats) -> Floats:
         """The block's input is added twice, as in the paper's code."""
@@ -251,9 +254,8 @@ class Program(Recorder):
         self.output = self.array(1, outputs // cube, *self.config.patch)
         line = self.array(x.size[2], outputs)
         out = Grid(self.output.ctypes.data, (0, 0, outputs))
-        self.multiply(
-            along_z(weight), x.grid(1), out, x.size, offsets=self._lines(x, 3), bias=bias, head_line=line
-        )  # fmt: skip
+        job = self.product(along_z(weight), x.grid(1), out, x.size, offsets=self._lines(x, 3), bias=bias)
+        self.call("head", job, line)
 
     def _lines(self, x: Feature, size: int) -> list[int]:
         """Where the lines of a kernel begin: along z its voxels lie side by side."""
@@ -297,14 +299,12 @@ class Program(Recorder):
         bias = self.weight(f"{name}.bias", x.channels) if f"{name}.bias" in self.weights else None
         out = self.feature(x.size, x.channels, border=False)
         source = x.grid(size // 2)
-        if width == 4 and size in (1, 3, 5):
+        if width == NARROW:
             #   (pair of groups, half, output), c, kx, ky, kz  →  pair, kx, ky, kz, c, (half, output)
-            packed = weight.reshape(-1, LANES, 4, size, size, size).transpose(0, 3, 4, 5, 2, 1)
+            packed = weight.reshape(-1, LANES, NARROW, size, size, size).transpose(0, 3, 4, 5, 2, 1)
             inputs = source.address, *x.lines, aligned(packed), bias
             self.call("group4", *inputs, out.array, *x.size, x.channels, size)
             return out
-        if width < LANES:
-            weight, width = merge_groups(weight, LANES // width), LANES
         offsets = [line + t * x.channels for line in self._lines(x, size) for t in range(size)]
         for first in range(0, x.channels, width):
             own = slice(first, first + width)

@@ -36,17 +36,25 @@ class Recorder:
     # ---- layers ---------------------------------------------------------------------------------------------
 
     def normalise(
-        self, x: Feature, out: Feature, *, add: Feature | None = None, activate: bool = False, identity: bool = False
-    ) -> Feature:  # fmt: skip
-        """out = add + act(IN(x)); with `identity`, out = add + x."""
-        mean, scale = (aligned(np.full(x.channels, value, np.float32)) for value in (0, 1))
-        if not identity:
-            self.call("statistics", x.grid().address, *x.lines, *x.size, x.channels, mean, scale)
+        self, x: Feature, out: Feature, *, add: Feature | None = None, activate: bool = False
+    ) -> None:
+        """out = add + act(IN(x))."""
+        mean, scale = self.array(x.channels), self.array(x.channels)
+        self.call("statistics", x.grid().address, *x.lines, *x.size, x.channels, mean, scale)
+        self._scale(x, mean, scale, out, add, activate=activate)
+
+    def add(self, x: Feature, y: Feature, out: Feature) -> None:
+        """out = x + y."""
+        zero, one = (aligned(np.full(x.channels, value, np.float32)) for value in (0, 1))
+        self._scale(x, zero, one, out, y, activate=False)
+
+    def _scale(
+        self, x: Feature, mean: Floats, scale: Floats, out: Feature, add: Feature | None, *, activate: bool
+    ) -> None:
         assert add is None or add.lines == out.lines
         more = None if add is None else add.grid().address
         inputs = x.grid().address, *x.lines, mean, scale, int(activate), more
         self.call("normalise", *inputs, out.grid().address, *out.lines, *x.size, x.channels)
-        return out
 
     def layer_norm(self, x_NC: Floats) -> Floats:
         out = self.array(*x_NC.shape)
@@ -55,13 +63,12 @@ class Recorder:
 
     def linear(
         self, name: str, x_NC: Floats, out_NK: Floats, *, residual: Floats | None = None, factor: float = 1.0,
-        activate: bool = False, convolution: bool = False,
+        activate: bool = False,
     ) -> None:  # fmt: skip
-        """out = act(W x + b) + factor residual; a `convolution` of size 1 has three axes more."""
+        """out = act(W x + b) + factor residual."""
         outputs, channels = out_NK.shape[1], x_NC.shape[1]
-        weight = self.weight(f"{name}.weight", outputs, channels, *((1, 1, 1) if convolution else ()))
         self.multiply(
-            weight.reshape(outputs, channels),
+            self.weight(f"{name}.weight", outputs, channels),
             rows(x_NC),
             rows(out_NK),
             (1, 1, len(x_NC)),
@@ -71,12 +78,15 @@ class Recorder:
             activate=activate,
         )
 
-    def multiply(
+    def multiply(self, weight_KC: Floats, x: Grid, out: Grid, size: Size, **options: Any) -> None:
+        """A linear map or a dense convolution; options as of `product`."""
+        self.call("product", self.product(weight_KC, x, out, size, **options))
+
+    def product(
         self, weight_KC: Floats, x: Grid, out: Grid, size: Size, *, offsets: Sequence[int] = (0,),
         bias: Floats | None = None, residual: Grid | None = None, factor: float = 1.0, activate: bool = False,
-        head_line: Floats | None = None,
-    ) -> None:  # fmt: skip
-        """See `product` of products.c; with `head_line` its `head`."""
+    ) -> Any:  # fmt: skip
+        """What to multiply, as products.h has it."""
         outputs, inputs = weight_KC.shape
         packed, places = pack(weight_KC), np.array(offsets, np.int64)
         added = None if bias is None else aligned(np.pad(bias, (0, -len(bias) % PANEL)))
@@ -97,7 +107,7 @@ class Recorder:
             activate=int(activate),
         )
         self.keep(packed, added, places, job)
-        self.call(*(("product", byref(job)) if head_line is None else ("head", byref(job), head_line)))
+        return byref(job)
 
     # ---- weights, buffers and calls -------------------------------------------------------------------------
 
