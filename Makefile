@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # One stamp per install: the targets below do no work while it is newer than what it was made from.
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-ray lint bench clean
+.PHONY: demo test test-ray asan attack lint bench clean
 
 demo: $(READY)
 	$(BIN)/veloxseg demo -o demo
@@ -15,7 +15,16 @@ test: lint
 
 # Ray brings 150 MB and its tests take two minutes, so they have an environment of their own
 test-ray: $(VENV)-ray/.ready
-	$(VENV)-ray/bin/python -m pytest tests/infer/test_ray.py
+	$(VENV)-ray/bin/python -m pytest tests/predict/test_cluster.py
+
+# 500 random networks, honest and lying, in kernels that were compiled with AddressSanitizer and UBSan
+asan: $(READY)
+	$(BIN)/python tests/support/asan.py --prove
+	$(BIN)/python tests/support/asan.py --networks 500
+
+# 10,000 lies, 50 kills of training and 50 of prediction, 100 bit flips: hours, and the table of docs/robustness.md
+attack: $(READY)
+	PYTHONPATH=tests $(BIN)/python -m attacks.run --seed 0 --count 10000 --page docs/robustness.md
 
 lint: $(READY)
 	$(BIN)/ruff check src tests
@@ -25,7 +34,7 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
 
-$(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard src/veloxseg/infer/native/*.[ch])
+$(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard src/veloxseg/runtimes/native/*.[ch])
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, found " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'

@@ -1,4 +1,4 @@
-"""Builds the kernels of `veloxseg.infer.native` with the C compiler that is there. Without one, all else is installed:
+"""Builds the kernels of `veloxseg.runtimes.native` with the C compiler that is there. Without one, all else is installed:
 prediction then runs in OpenVINO."""
 
 import os
@@ -12,7 +12,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FOLDER = Path("src/veloxseg/infer/native")
+FOLDER = Path("src/veloxseg/runtimes/native")
 FLAGS = [
     "-std=gnu11",
     "-O3",

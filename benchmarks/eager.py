@@ -19,13 +19,12 @@ from monai.networks.nets import BasicUNet
 from torch import nn
 
 import veloxseg
-from veloxseg.benchmark import machine
+from veloxseg import machine
 from veloxseg.files import write_json
 from veloxseg.model import jlc, layers, pwa
-from veloxseg.model.losses import sdkt_loss
+from veloxseg.model.losses import sdkt_loss, two_class_loss
 from veloxseg.train.objective import TaughtObjective
 from veloxseg.train.recipe import Recipe
-from veloxseg.train.twoclass import two_class_loss
 
 AUTHORS_FORWARD = 1 / 27
 AUTHORS_STEP = 1 / 2

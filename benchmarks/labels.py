@@ -14,17 +14,15 @@ from typing import Any
 import numpy as np
 
 from veloxseg.files import read_json, write_json
-from veloxseg.infer.cases import find_cases
-from veloxseg.infer.predict import Predictor
-from veloxseg.infer.scans import Scans
+from veloxseg.predict.inputs import find_cases
+from veloxseg.predict.predictor import Predictor
+from veloxseg.predict.scans import Scans
 
 OTHERS = ("native", "openvino", "onnx")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("input", type=Path)
     parser.add_argument("--json", type=Path, default=Path(__file__).with_suffix(".json"))
@@ -41,9 +39,7 @@ def main() -> None:
         print(case.name, row, flush=True)
     results = read_json(options.json) if options.json.is_file() else {}
     results[plan.dataset] = {"weights": "trained", "cases": cases} | {
-        f"{name}_equal_share_of_the_worst": min(
-            1 - row[f"{name}_different"] / row["voxels"] for row in cases.values()
-        )
+        f"{name}_equal_share_of_the_worst": min(1 - row[f"{name}_different"] / row["voxels"] for row in cases.values())
         for name in OTHERS
     }
     write_json(options.json, results)

@@ -70,8 +70,8 @@ def load(loader_epochs: Any) -> dict[str, float]:
 
 
 def ours_prepare(folder: Path, workers: int) -> dict[str, Any]:
-    from veloxseg.prepare.layouts import open_dataset
-    from veloxseg.prepare.preprocess import Settings, prepare
+    from veloxseg.dataset.layouts import open_dataset
+    from veloxseg.prepare.prepare import Settings, prepare
 
     dataset = open_dataset(table(folder))
     one = dataclasses.replace(dataset, cases=dataset.cases[:1])
@@ -83,7 +83,7 @@ def ours_prepare(folder: Path, workers: int) -> dict[str, Any]:
 
 
 def ours_load(folder: Path, workers: int) -> dict[str, Any]:
-    from veloxseg.prepare.loader import PatchDataset, patch_loader
+    from veloxseg.train.patches import PatchDataset, patch_loader
     from veloxseg.prepare.store import Prepared
 
     prepared = Prepared.open(folder / "prepared")
@@ -121,7 +121,7 @@ def monai(folder: Path, workers: int) -> dict[str, Any]:
     )
     from monai.utils import set_determinism
 
-    from veloxseg.prepare.layouts import open_dataset
+    from veloxseg.dataset.layouts import open_dataset
 
     set_determinism(SEED)
     files = [{**case.images, "label": case.label} for case in open_dataset(table(folder)).cases]
@@ -134,9 +134,7 @@ def monai(folder: Path, workers: int) -> dict[str, Any]:
             Orientationd(keys, axcodes="RAS", labels=None),
             Spacingd(["ct", "label"], SPACING, mode=("bilinear", "nearest")),
             ResampleToMatchd("pet", key_dst="ct", mode="bilinear"),
-            CropForegroundd(
-                keys, source_key="ct", select_fn=lambda x: x > -500, margin=2, allow_smaller=True
-            ),
+            CropForegroundd(keys, source_key="ct", select_fn=lambda x: x > -500, margin=2, allow_smaller=True),
             ScaleIntensityRanged("ct", low, high, (low - mean) / std, (high - mean) / std, clip=True),
             NormalizeIntensityd("pet", nonzero=True),
             ConcatItemsd(["ct", "pet"], "image"),
@@ -174,9 +172,7 @@ def measure(part: str, folder: Path, workers: int) -> dict[str, Any]:
     import psutil
 
     arguments = [sys.executable, __file__, "--part", part, "--folder", str(folder), "--workers", str(workers)]
-    child = subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
+    child = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     peak = 0
 
     def watch() -> None:
@@ -219,9 +215,7 @@ def summary(part: str, workers: int, rounds: list[dict[str, Any]]) -> dict[str, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", default="benchmarks/loader.json")
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)

@@ -17,12 +17,12 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import numpy as np
 import torch
 
-from veloxseg.benchmark.machine import describe, pin
+from veloxseg.machine import describe, pin
 from veloxseg.benchmark.timing import interleave
-from veloxseg.infer.convert import write_graph
-from veloxseg.infer.graph import inference_form
-from veloxseg.infer.native_runtime import NativeRuntime
-from veloxseg.infer.openvino_runtime import OpenVINORuntime
+from veloxseg.runtimes.export import write_graph
+from veloxseg.runtimes.graph import inference_form
+from veloxseg.runtimes.native.runtime import NativeRuntime
+from veloxseg.runtimes.openvino import OpenVINORuntime
 from veloxseg.model.config import preset
 from veloxseg.model.network import VeloxSeg
 from veloxseg.peers.registry import build_peer

@@ -18,16 +18,16 @@ import numpy as np
 import torch
 from scipy.ndimage import affine_transform
 
-import veloxseg.infer.parity as checks
-from veloxseg.infer.convert import convert
-from veloxseg.infer.runtime import open_runtime
-from veloxseg.io import read, read_label
+import veloxseg.runtimes.parity as checks
+from veloxseg.runtimes.export import convert
+from veloxseg.runtimes import open_runtime
+from veloxseg.image import read, read_label
 from veloxseg.model.config import PRESETS, NetworkConfig
 from veloxseg.model.network import VeloxSeg
-from veloxseg.modelfolder import ModelFolder
-from veloxseg.networks import load_network
+from veloxseg.model_folder import ModelFolder
+from veloxseg.model_folder import load_network
 from veloxseg.prepare.plan import ModalityPlan, Normalisation, Plan
-from veloxseg.prepare.sampling import cut
+from veloxseg.image.regions import cut
 
 HERE = Path(__file__).parent
 SHARED = Path(os.environ.get("VELOXSEG_SHARED", HERE / ".." / ".." / "shared")).resolve()
@@ -48,9 +48,7 @@ def write_model(folder: Path, config: NetworkConfig) -> Path:
     channels = sum(config.in_channels)
     plan = Plan(
         dataset="parity",
-        modalities=tuple(
-            ModalityPlan(name=f"m{i}", kind="other", normalisation=plain) for i in range(channels)
-        ),
+        modalities=tuple(ModalityPlan(name=f"m{i}", kind="other", normalisation=plain) for i in range(channels)),
         reference="m0",
         spacing=(1.0, 1.0, 1.0),
         patch=config.patch,
@@ -91,10 +89,7 @@ def main(presets: list[str]) -> None:
                 report = checks.parity(load_network(folder), opened, folder.plan)
                 results.setdefault(name, {})[runtime] = report
                 worst = report["worst_probability_difference"], report["worst_equal_labels"]
-                print(
-                    f"{name:10s} {runtime:9s} probabilities {worst[0]:.1e}, equal labels {worst[1]:.5%}",
-                    flush=True,
-                )
+                print(f"{name:10s} {runtime:9s} probabilities {worst[0]:.1e}, equal labels {worst[1]:.5%}", flush=True)
         path.write_text(json.dumps(results, indent=2) + "\n")
 
 

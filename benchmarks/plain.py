@@ -21,9 +21,7 @@ def plain_group_norm(self: nn.Module, x: Tensor) -> Tensor:
 
 def separate_norm_linear(self: layers.NormLinear, x: Tensor) -> Tensor:
     shape = (-1, 1, 1, 1, 1, x.shape[-1])
-    normal = F.layer_norm(x, x.shape[-1:], eps=1e-6) * self.norm_weight.view(shape) + self.norm_bias.view(
-        shape
-    )
+    normal = F.layer_norm(x, x.shape[-1:], eps=1e-6) * self.norm_weight.view(shape) + self.norm_bias.view(shape)
     return layers.ModalityLinear.forward(self, normal)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from veloxseg.benchmark import growth, plots
-from veloxseg.benchmark.machine import allowed_cores
+from veloxseg.machine import allowed_cores
 from veloxseg.benchmark.models import MODELS
 from veloxseg.benchmark.report import COUNTER_NOTE, machine_line, markdown
 from veloxseg.benchmark.run import benchmark
@@ -26,34 +26,19 @@ Rows = list[dict[str, Any]]
 QUICK = ["b", "s", "slim-unetr", "segformer-3d", "unet"]  # as `veloxseg benchmark` without arguments
 LIGHT = ["b", "s", "l", "b+", "c", "slim-unetr", "segformer-3d", "u-kan", "unet"]
 LARGE = [name for name in MODELS if name not in LIGHT]
-COMPARED = [
-    "torch",
-    "openvino",
-    "native",
-]  # the usual way, the fastest library, and our kernels where they fit
+COMPARED = ["torch", "openvino", "native"]  # the usual way, the fastest library, and our kernels where they fit
 TOGETHER = 3  # large peers in one process: each keeps about 1 GB of buffers in OpenVINO
 
 # part -> heading and what measures it
 PARTS: dict[str, tuple[str, Callable[[], Rows]]] = {
     "quick": ("Five networks, one thread", partial(benchmark, QUICK, COMPARED, [1])),
-    "runtimes": (
-        "VeloxSeg-B by runtime, beside the yardstick",
-        partial(benchmark, ["b", "unet"], threads=[1]),
-    ),
+    "runtimes": ("VeloxSeg-B by runtime, beside the yardstick", partial(benchmark, ["b", "unet"], threads=[1])),
     "light": ("Light networks, one thread", partial(benchmark, LIGHT, threads=[1])),
-    "cores": (
-        "Light networks, all cores",
-        partial(benchmark, LIGHT, COMPARED, [len(allowed_cores())]),
-    ),
+    "cores": ("Light networks, all cores", partial(benchmark, LIGHT, COMPARED, [len(allowed_cores())])),
     "training": (
         "Batches of 1 and 4, and a training step of batch 2 (VeloxSeg with its teachers), one thread",
         partial(
-            benchmark,
-            ["b", "s", "slim-unetr", "segformer-3d", "unet"],
-            ["torch"],
-            [1],
-            batches=(1, 4),
-            training=True,
+            benchmark, ["b", "s", "slim-unetr", "segformer-3d", "unet"], ["torch"], [1], batches=(1, 4), training=True
         ),
     ),
     "growth": ("Growth of attention with the volume", growth.measure),
@@ -68,13 +53,9 @@ PARTS: dict[str, tuple[str, Callable[[], Rows]]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     today = datetime.date.today().isoformat()
-    parser.add_argument(
-        "parts", nargs="*", choices=[[], *PARTS], metavar="PART", help=f"of {', '.join(PARTS)}"
-    )
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], metavar="PART", help=f"of {', '.join(PARTS)}")
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).parent / today)
     arguments = parser.parse_args()
     folder = writable_folder(arguments.output)
@@ -130,9 +111,7 @@ def growth_section(folder: Path, rows: Rows) -> list[str]:
     plots.plot_growth(rows, folder / "growth.png")
     slopes = {name: growth.exponents(rows, name) for name in ("seconds", "macs")}
     largest = {row["attention"]: row for row in rows if row["patch"] == growth.PATCHES[-1]}
-    ratio = {
-        name: largest["PWA"][name] / largest["window 7³"][name] for name in ("macs", "seconds", "memory_mb")
-    }
+    ratio = {name: largest["PWA"][name] / largest["window 7³"][name] for name in ("macs", "seconds", "memory_mb")}
     layers = "\n".join(
         f"| {row['attention']} | {row['patch']}³ | {row['macs'] / 1e6:.1f} | {1e3 * row['seconds']:.1f} "
         f"| {1e3 * row['seconds_low']:.1f}–{1e3 * row['seconds_high']:.1f} | {row['memory_mb']:.1f} |"

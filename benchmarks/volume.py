@@ -42,7 +42,7 @@ def write_model(folder: Path, classes: int) -> Path:
 
     from veloxseg.model.config import NetworkConfig
     from veloxseg.model.network import VeloxSeg
-    from veloxseg.modelfolder import ModelFolder
+    from veloxseg.model_folder import ModelFolder
     from veloxseg.prepare.plan import ModalityPlan, Normalisation, Plan
 
     torch.manual_seed(0)
@@ -69,24 +69,20 @@ def write_model(folder: Path, classes: int) -> Path:
 
 
 def peak_mb() -> float:
-    from veloxseg.infer.provenance import peak_memory_mb
+    from veloxseg.machine import peak_rss_mb
 
-    return peak_memory_mb() or float("nan")
+    return peak_rss_mb() or float("nan")
 
 
 def figures(start: float, before: float) -> dict[str, Any]:
-    return {
-        "seconds": time.perf_counter() - start,
-        "extra_mb": peak_mb() - before,
-        "peak_mb": peak_mb(),
-    }
+    return {"seconds": time.perf_counter() - start, "extra_mb": peak_mb() - before, "peak_mb": peak_mb()}
 
 
 def child_ours(model: str, shape: list[int]) -> dict[str, Any]:
     """Our sliding window, by the runtime that the folder was exported for: labels of a whole volume."""
-    from veloxseg.infer.runtime import open_runtime
-    from veloxseg.infer.sliding import predict_labels
-    from veloxseg.modelfolder import ModelFolder
+    from veloxseg.runtimes import open_runtime
+    from veloxseg.predict.sliding import predict_labels
+    from veloxseg.model_folder import ModelFolder
 
     folder = ModelFolder.open(model)
     runtime = open_runtime(folder, threads=THREADS)
@@ -102,8 +98,8 @@ def child_monai(model: str, shape: list[int], plain: bool) -> dict[str, Any]:
     import torch
     from monai.inferers import sliding_window_inference
 
-    from veloxseg.modelfolder import ModelFolder
-    from veloxseg.networks import load_network
+    from veloxseg.model_folder import ModelFolder
+    from veloxseg.model_folder import load_network
 
     torch.set_num_threads(THREADS)
     network = load_network(ModelFolder.open(model))
@@ -122,8 +118,8 @@ def child_monai(model: str, shape: list[int], plain: bool) -> dict[str, Any]:
 
 def child_large(model: str, ct: str, pet: str) -> dict[str, Any]:
     """The whole way from files to a mask, kept below 4 GiB."""
-    from veloxseg.infer.predict import Options, Predictor
-    from veloxseg.infer.scans import Scans
+    from veloxseg.predict.predictor import Options, Predictor
+    from veloxseg.predict.scans import Scans
 
     predictor = Predictor([model], threads=THREADS, options=Options(overlap=0.25, max_ram=4.0))
     scans = Scans({"ct": ct, "pet": pet})
@@ -144,8 +140,8 @@ def child_large(model: str, ct: str, pet: str) -> dict[str, Any]:
 
 def child_body(model: str, ct: str, pet: str) -> dict[str, Any]:
     """The whole way from files to a mask on the scanner's grid: every window is computed that is not air."""
-    from veloxseg.infer.predict import Options, Predictor
-    from veloxseg.infer.scans import Scans
+    from veloxseg.predict.predictor import Options, Predictor
+    from veloxseg.predict.scans import Scans
 
     predictor = Predictor([model], threads=THREADS, options=Options(overlap=OVERLAP))
     before, start = peak_mb(), time.perf_counter()
@@ -255,7 +251,7 @@ def large(folder: Path) -> dict[str, Any]:
     """
     import nibabel
 
-    from veloxseg.infer.export import export
+    from veloxseg.runtimes.export import export
 
     model = write_model(folder / "four", 4)
     export(model, folder / "four-native", "native")
@@ -295,9 +291,7 @@ def cold(models: dict[str, Path], folder: Path) -> dict[str, Any]:
     listing = subprocess.run(
         [*command, "-o", str(folder / "cold")], check=True, capture_output=True, text=True, env=environment
     ).stderr
-    imported = [
-        line.rsplit("|", 1)[-1].strip() for line in listing.splitlines() if line.startswith("import time:")
-    ]
+    imported = [line.rsplit("|", 1)[-1].strip() for line in listing.splitlines() if line.startswith("import time:")]
     return {
         "first_seconds": seconds[0],
         "median_seconds": statistics.median(seconds[1:]),
@@ -311,7 +305,7 @@ def main(parts: list[str]) -> None:
     path = HERE / "volume.json"
     results = json.loads(path.read_text()) if path.is_file() else {}
     with tempfile.TemporaryDirectory() as temporary:
-        from veloxseg.infer.export import export
+        from veloxseg.runtimes.export import export
 
         folder = Path(temporary)
         models = {"weights": write_model(folder / "two", 2)}

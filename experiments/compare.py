@@ -18,9 +18,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="+", metavar="NAME")
     parser.add_argument("-o", "--output", type=Path, required=True)
     options = parser.parse_args()
@@ -30,16 +28,14 @@ def main() -> None:
     dice = {name: [cases[case]["dice_prepared_grid"] for case in shared] for name, cases in results.items()}
     first, *others = dice
     tests = [
-        compare(dice[first], dice[name], names=(first, name), structure="tumour", metric="dice")
-        for name in others
+        compare(dice[first], dice[name], names=(first, name), structure="tumour", metric="dice") for name in others
     ]
     print(f"Dice of {len(shared)} held-out patients on the prepared grid\n")
     print("| | mean | median | least | better than the first in | p (Holm) |\n|---|---|---|---|---|---|")
     for name, test in zip(dice, (None, *holm(tests)), strict=True):
         values = dice[name]
         print(
-            f"| {name} | {statistics.mean(values):.3f} | {statistics.median(values):.3f} | {min(values):.3f} |",
-            end="",
+            f"| {name} | {statistics.mean(values):.3f} | {statistics.median(values):.3f} | {min(values):.3f} |", end=""
         )
         print(" | |" if test is None else f" {test.second_better} of {test.count} | {test.p_holm:.3f} |")
     draw(dice, options.output)

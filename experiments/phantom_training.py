@@ -19,17 +19,17 @@ from typing import Any
 import numpy as np
 
 from veloxseg.console import say
-from veloxseg.demo import SPECK
+from veloxseg.cli.demo import SPECK
 from veloxseg.files import read_json, write_json
-from veloxseg.infer.postprocess import remove_smaller
-from veloxseg.infer.sliding import predict_labels
-from veloxseg.infer.torch_runtime import TorchRuntime
-from veloxseg.modelfolder import ModelFolder
-from veloxseg.networks import load_network
+from veloxseg.predict.postprocess import remove_smaller
+from veloxseg.predict.sliding import predict_labels
+from veloxseg.runtimes.torch import TorchRuntime
+from veloxseg.model_folder import ModelFolder
+from veloxseg.model_folder import load_network
 from veloxseg.phantom.write import write_dataset
-from veloxseg.prepare.layouts import open_dataset
-from veloxseg.prepare.parallel import default_workers
-from veloxseg.prepare.preprocess import Settings, prepare
+from veloxseg.dataset.layouts import open_dataset
+from veloxseg.machine import default_workers
+from veloxseg.prepare.prepare import Settings, prepare
 from veloxseg.prepare.store import Prepared
 from veloxseg.train.loop import train
 from veloxseg.train.recipe import SHORT
@@ -39,9 +39,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=3.8)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])

@@ -25,17 +25,17 @@ import numpy as np
 from veloxseg.console import say
 from veloxseg.evaluate.metrics import score
 from veloxseg.files import read_json, write_json
-from veloxseg.infer.predict import Predictor
-from veloxseg.infer.scans import Scans
-from veloxseg.io import read, read_label
-from veloxseg.modelfolder import ModelFolder
-from veloxseg.networks import load_network
-from veloxseg.prepare.layouts import open_dataset
-from veloxseg.prepare.preprocess import Settings, prepare
+from veloxseg.predict.predictor import Predictor
+from veloxseg.predict.scans import Scans
+from veloxseg.image import read, read_label
+from veloxseg.model_folder import ModelFolder
+from veloxseg.model_folder import load_network
+from veloxseg.dataset.layouts import open_dataset
+from veloxseg.prepare.prepare import Settings, prepare
 from veloxseg.prepare.store import Prepared
 from veloxseg.train.loop import train
 from veloxseg.train.recipe import SHORT, parse_overrides
-from veloxseg.train.stopping import Stopped
+from veloxseg.train.engine import Stopped
 from veloxseg.train.validation import validate_case
 
 RESULTS = Path(__file__).parent / "results"
@@ -61,9 +61,7 @@ INPUTS: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=60)
@@ -89,10 +87,7 @@ def main() -> None:
         except Stopped:
             sys.exit("stopped and saved; the same command goes on")
         cases = predict_held_out(options.data, prepared, work, fold)
-        write_json(
-            work / f"fold-{fold}.json",
-            {"steps": state.steps, "seconds": round(state.seconds), "cases": cases},
-        )
+        write_json(work / f"fold-{fold}.json", {"steps": state.steps, "seconds": round(state.seconds), "cases": cases})
     summarise(options, work)
 
 
@@ -114,9 +109,7 @@ def prepare_all(data: Path, folder: Path) -> Prepared:
     labels = {"background": 0, "tumour": 1}
     write_json(listing, {"name": "sts", "root": str(data.resolve()), "labels": labels, "cases": cases})
     return prepare(
-        open_dataset(str(listing), "auto"),
-        folder,
-        Settings(spacing=(2, 2, 3.27), patch=(64, 64, 64), folds=5),
+        open_dataset(str(listing), "auto"), folder, Settings(spacing=(2, 2, 3.27), patch=(64, 64, 64), folds=5)
     )
 
 
@@ -132,10 +125,7 @@ def predict_held_out(data: Path, prepared: Prepared, work: Path, fold: int) -> d
         cases[name] = {"dice_prepared_grid": dice}
         if predictor is not None:
             scans = {m: data / name / f"{m.upper()}_image.nii.gz" for m in plan.names}
-            predicted, label = (
-                predictor(Scans(scans)).labels.array,
-                read_label(data / name / "CT_mask.nii.gz"),
-            )
+            predicted, label = (predictor(Scans(scans)).labels.array, read_label(data / name / "CT_mask.nii.gz"))
             np.save(work / "predictions" / f"{name}.npy", predicted.astype(np.uint8))
             scores = score(predicted > 0, label.array > 0, label.geometry.spacing)
             cases[name] |= {"dice": scores.dice, "hd95_mm": scores.hd95_mm}
@@ -191,13 +181,9 @@ def draw(data: Path, work: Path, cases: dict[str, Any], path: Path, title: str) 
     rows = -(-len(cases) // columns)
     figure = Figure(figsize=(2.6 * columns, 2.75 * rows + 0.6), dpi=100, facecolor="black")
     FigureCanvasAgg(figure)
-    figure.subplots_adjust(
-        left=0.005, right=0.995, bottom=0.005, top=1 - 0.9 / (2.75 * rows + 0.6), wspace=0.03
-    )
+    figure.subplots_adjust(left=0.005, right=0.995, bottom=0.005, top=1 - 0.9 / (2.75 * rows + 0.6), wspace=0.03)
     figure.suptitle(
-        f"{title}\nheld-out patients, CT with PET in colour; label green, prediction red",
-        color="white",
-        fontsize=10,
+        f"{title}\nheld-out patients, CT with PET in colour; label green, prediction red", color="white", fontsize=10
     )
     for index, (name, scores) in enumerate(cases.items()):
         axes = figure.add_subplot(rows, columns, index + 1)

@@ -1,7 +1,7 @@
 """Every command in the documentation runs: on synthetic data so small, and for so few steps, that it takes seconds.
 
 A ```bash block holds `veloxseg` commands, which are run, or `make` targets, which must exist; what cannot run here (a
-cluster, an installation) stands in a ```text block. ```python blocks are run too.
+cluster, an installation) stands in a ```text block. ```python blocks are run too. Links and paths lead somewhere.
 """
 
 import re
@@ -12,10 +12,17 @@ from pathlib import Path
 
 import pytest
 
+import veloxseg
+from test_layering import ORDER
 from veloxseg.cli import main
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SOURCE = Path(veloxseg.__file__).parent
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+# a path in a text: `model/losses.py`, `runtimes/native/`, not files that users have, such as `plan.json`
+PATH = re.compile(r"`((?:[\w.-]+/)*[\w.-]+\.(?:py|c|h|css|js|md|toml)|(?:[\w.-]+/)+)`")
+STORED = {"checkpoints/", "model/", "tensorboard/"}  # folders that RUN holds
 # what makes a command small; anything not listed is run as it is printed
 REPLACED = {
     "phantom": {"--cases": ["5"], "--test-cases": ["1"]},
@@ -30,9 +37,7 @@ ADDED = {
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(
-        rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-    )
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
 
 def commands(page: Path) -> list[list[str]]:
@@ -59,9 +64,7 @@ def target(arguments: list[str]) -> Path | None:
 def run(arguments: list[str]) -> None:
     folder = target(arguments)
     if folder is not None and "--continue" not in arguments:
-        shutil.rmtree(
-            folder, ignore_errors=True
-        )  # the page makes what the fixture only lays ready for other pages
+        shutil.rmtree(folder, ignore_errors=True)  # the page makes what the fixture only lays ready for other pages
     assert main(shortened(arguments)) == 0, f"`veloxseg {shlex.join(arguments)}` failed"
 
 
@@ -95,13 +98,9 @@ def test_commands_run(page: Path, everything: Path, tmp_path: Path, monkeypatch:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for program, *arguments in found:
         if program == "make":
-            assert re.search(rf"^{re.escape(arguments[0])}:", makefile, re.MULTILINE), (
-                f"no target {arguments[0]}"
-            )
+            assert re.search(rf"^{re.escape(arguments[0])}:", makefile, re.MULTILINE), f"no target {arguments[0]}"
         else:
-            assert program == "veloxseg", (
-                f"{page.name}: `{program}` cannot be run by this test; use a text block"
-            )
+            assert program == "veloxseg", f"{page.name}: `{program}` cannot be run by this test; use a text block"
             run(arguments)
     for snippet in snippets:
         exec(compile(snippet, str(page), "exec"), {})
@@ -112,3 +111,31 @@ def test_links_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
         if "://" not in link:
             assert (page.parent / link).exists(), f"{page.name} links to {link}, which does not exist"
+
+
+def named_paths(text: str) -> list[str]:
+    return PATH.findall(text)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+def test_named_paths_exist(page: Path) -> None:
+    """A path in backticks lies in the repository or in the package."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    missing = [
+        path
+        for path in named_paths(text)
+        if path not in STORED and not any((folder / path).exists() for folder in (ROOT, SOURCE, SOURCE.parent))
+    ]
+    assert missing == []
+
+
+def test_the_architecture_page_knows_every_folder_and_root_module() -> None:
+    named = set(named_paths(ARCHITECTURE.read_text(encoding="utf-8")))
+    folders = {f"{path.parent.relative_to(SOURCE)}/" for path in SOURCE.rglob("__init__.py") if path.parent != SOURCE}
+    modules = {path.name for path in SOURCE.glob("*.py") if not path.name.startswith("__")}
+    assert (folders | modules) - named == set()
+
+
+def test_the_architecture_page_draws_the_imports_as_they_are() -> None:
+    (drawing,) = blocks(ARCHITECTURE, "text")
+    assert tuple(re.findall(r"\w+", drawing))[::-1] == ORDER

@@ -41,9 +41,7 @@ def test_json_nested_beyond_reason_gives_one_line(tmp_path: Path) -> None:
         read_json(path)
 
 
-def test_a_claimed_folder_is_refused_until_its_owner_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_claimed_folder_is_refused_until_its_owner_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "CLAIM_SECONDS", 0.0)
     code = (
         "import sys, time\nfrom veloxseg.files import claimed\n"

@@ -1,22 +1,18 @@
 """The authors' configuration and parameter names."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from model.test_golden import load, weights
 from veloxseg import reference
 from veloxseg.cli import main
 from veloxseg.errors import ConfigError, ModelError
 from veloxseg.model.config import preset
 from veloxseg.model.network import VeloxSeg
-from veloxseg.modelfolder import ModelFolder
-from veloxseg.networks import load_network
-
-sys.path.insert(0, str(Path(__file__).parent / "model"))
-from test_golden import load, weights
+from veloxseg.model_folder import ModelFolder, load_network
 
 
 def test_configuration() -> None:
@@ -45,32 +41,19 @@ def test_weights_that_do_not_fit_are_named(shared: Path) -> None:
     with pytest.raises(ModelError, match=r"gets no value for encoder\.stages\.0\..*mixer"):
         reference.load_weights(network, lacking)
     with pytest.raises(ModelError, match=r"has another size for decoder\.out_conv1\.0\.weight"):
-        reference.load_weights(
-            network, {**authors, "decoder.out_conv1.0.weight": torch.zeros(4, 16, 3, 3, 3)}
-        )
+        reference.load_weights(network, {**authors, "decoder.out_conv1.0.weight": torch.zeros(4, 16, 3, 3, 3)})
 
 
 @pytest.mark.shared
 @pytest.mark.parametrize("form", ["safetensors", "pth"])
-def test_convert_writes_a_model_that_gives_the_authors_numbers(
-    shared: Path, tmp_path: Path, form: str
-) -> None:
+def test_convert_writes_a_model_that_gives_the_authors_numbers(shared: Path, tmp_path: Path, form: str) -> None:
     path = shared / "golden" / "veloxseg_b_autopet2.safetensors"
     tensors, metadata = load(path)
     if form == "pth":
         path = tmp_path / "released.pth"
-        torch.save(
-            {"state_dict": {f"module.{name}": value for name, value in weights(tensors).items()}}, path
-        )
+        torch.save({"state_dict": {f"module.{name}": value for name, value in weights(tensors).items()}}, path)
     (tmp_path / "config.json").write_text(json.dumps({"VeloxSeg": json.loads(metadata["config"])}))
-    arguments = [
-        "convert",
-        str(path),
-        "--config",
-        str(tmp_path / "config.json"),
-        "-o",
-        str(tmp_path / "model"),
-    ]
+    arguments = ["convert", str(path), "--config", str(tmp_path / "config.json"), "-o", str(tmp_path / "model")]
     assert main([*arguments, "--quiet"]) == 0
     network = load_network(ModelFolder.open(tmp_path / "model"))
     with torch.inference_mode():

@@ -18,7 +18,7 @@ _LAZY = {
     "preset": "veloxseg.model.config",
     "VeloxSeg": "veloxseg.model.network",
     "SDKTModel": "veloxseg.model.sdkt",
-    "segment": "veloxseg.infer.predict",
+    "segment": "veloxseg.predict.predictor",
     "reference": "veloxseg.reference",
 }
 
@@ -26,11 +26,11 @@ __all__ = ["NetworkConfig", "SDKTModel", "VeloxSeg", "__version__", "preset", "r
 
 if TYPE_CHECKING:
     from veloxseg import reference as reference
-    from veloxseg.infer.predict import segment as segment
     from veloxseg.model.config import NetworkConfig as NetworkConfig
     from veloxseg.model.config import preset as preset
     from veloxseg.model.network import VeloxSeg as VeloxSeg
     from veloxseg.model.sdkt import SDKTModel as SDKTModel
+    from veloxseg.predict.predictor import segment as segment
 
 
 def __getattr__(name: str) -> Any:

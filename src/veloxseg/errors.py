@@ -26,6 +26,7 @@ __all__ = [
     "OutputError",
     "ShapeError",
     "VeloxSegError",
+    "shown",
 ]
 
 
@@ -67,3 +68,9 @@ class ClusterError(VeloxSegError):
 
 class MissingDependencyError(VeloxSegError):
     """An optional part is needed and not installed."""
+
+
+def shown(value: object, limit: int = 200) -> str:
+    """Text from outside as it may stand in a message: on one line, and not too long."""
+    text = "".join(c if c.isprintable() else "?" for c in str(value))
+    return text if len(text) <= limit else text[: limit - 1] + "…"

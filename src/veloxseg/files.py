@@ -6,25 +6,29 @@ import hashlib
 import json
 import os
 import platform
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from veloxseg.errors import ModelError, OutputError
+from veloxseg.errors import ModelError, OutputError, VeloxSegError, shown
 
 __all__ = [
     "atomic_path",
     "claimed",
+    "digest",
     "read_json",
-    "remove_parts_of_the_dead",
+    "remove_stale_temporary_files",
     "sha256",
+    "staged",
     "writable_folder",
     "write_json",
 ]
 
 STALE_SECONDS = 60.0
+MOST_JSON_BYTES = 256 << 20  # the fingerprint of ten thousand cases has some ten
 CLAIM_SECONDS = 8.0  # workers of a killed process may hold its folder a little longer
 
 
@@ -45,7 +49,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
             dir=path.parent, prefix=f".part-{platform.node()}-{os.getpid()}-", suffix=suffix
         )
     except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}; choose another folder") from error
+        raise OutputError(f"cannot write {shown(path)}: {error.strerror or error}; choose another folder") from error
     os.close(handle)
     temporary = Path(name)
     try:
@@ -58,10 +62,23 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         os.replace(temporary, path)
     except OSError as error:
         raise OutputError(
-            f"cannot write {path}: {error.strerror or error}; free space or choose another folder"
+            f"cannot write {shown(path)}: {error.strerror or error}; free space or choose another folder"
         ) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def staged(folder: Path) -> Iterator[Path]:
+    """A hidden folder in `folder` for files that belong together; what is not moved out of it is gone at the end."""
+    try:
+        stage = Path(tempfile.mkdtemp(dir=folder, prefix=f".part-{platform.node()}-{os.getpid()}-"))
+    except OSError as error:
+        raise OutputError(f"cannot write in {folder}: {error.strerror or error}; choose another folder") from error
+    try:
+        yield stage
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -91,8 +108,8 @@ def claimed(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def remove_parts_of_the_dead(folder: Path) -> None:
-    """Temporary files of processes of this machine that were killed a while ago.
+def remove_stale_temporary_files(folder: Path) -> None:
+    """Removes temporary files of processes of this machine that were killed a while ago.
 
     Two containers may share a name and not see each other's processes; a file that is being written is younger.
     """
@@ -102,7 +119,7 @@ def remove_parts_of_the_dead(folder: Path) -> None:
         with contextlib.suppress(OSError):  # another program may have removed it
             old = time.time() - part.stat().st_mtime > STALE_SECONDS
             if old and process.isdecimal() and not _is_alive(int(process)):
-                part.unlink()
+                shutil.rmtree(part) if part.is_dir() else part.unlink()
 
 
 def _is_alive(process: int) -> bool:
@@ -124,16 +141,38 @@ def write_json(path: str | Path, value: Any) -> None:
         temporary.write_text(text + "\n", encoding="utf-8")
 
 
-def read_json(path: str | Path) -> Any:
-    """Reads JSON; a missing or damaged file gives one clear line."""
+def read_json(path: str | Path, error: type[VeloxSegError] = ModelError) -> Any:
+    """Reads JSON; a missing, damaged or endless file gives one clear line. NaN and infinity are no JSON."""
+    name = shown(path)
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ModelError(f"{path} does not exist; is this the right folder?") from error
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise ModelError(
-            f"{path} is not valid JSON ({error}); restore it from a copy or make it anew"
-        ) from error
+        if (size := os.stat(path).st_size) > MOST_JSON_BYTES:
+            raise error(f"{name} has {size >> 20} MB, expected a description of at most {MOST_JSON_BYTES >> 20}")
+        return json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_refuse, object_pairs_hook=_once)
+    except FileNotFoundError as problem:
+        raise error(f"{name} does not exist; is this the right folder?") from problem
+    except (ValueError, RecursionError) as problem:
+        text = f"{name} is not valid JSON ({shown(problem)}); restore it from a copy or make it anew"
+        raise error(text) from problem
+    except OSError as problem:
+        raise error(f"{name} cannot be read ({shown(problem.strerror or problem)}); check the path") from problem
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys occur once each: of two equal ones, which counts?"""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} occurs twice")
+    return found
+
+
+def digest(value: Any) -> str:
+    """The hash of a JSON value."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 def sha256(path: str | Path) -> str:
@@ -155,9 +194,9 @@ def writable_folder(folder: str | Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"veloxseg")
-        remove_parts_of_the_dead(folder)
+        remove_stale_temporary_files(folder)
     except OSError as error:
         raise OutputError(
-            f"cannot write in {folder}: {error.strerror or error}; choose another folder with -o"
+            f"cannot write in {shown(folder)}: {error.strerror or error}; choose another folder with -o"
         ) from error
     return folder

@@ -88,16 +88,10 @@ def load_weights(model: "nn.Module", weights: Mapping[str, "Tensor"]) -> None:
             part.copy_(value.reshape(part.shape))
             filled[target] += part.numel()
     missing = [name for name, count in filled.items() if count != ours[name].numel()]
-    for what, names in (
-        ("does not know", unknown),
-        ("has another size for", misfits),
-        ("gets no value for", missing),
-    ):
+    for what, names in (("does not know", unknown), ("has another size for", misfits), ("gets no value for", missing)):
         if names:
             more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-            raise ModelError(
-                f"weights do not fit the configuration: the network {what} {', '.join(names[:5])}{more}"
-            )
+            raise ModelError(f"weights do not fit the configuration: the network {what} {', '.join(names[:5])}{more}")
 
 
 View = Callable[["Tensor"], "Tensor"]
@@ -174,8 +168,7 @@ def _projection(
     def view(tensor: "Tensor") -> "Tensor":
         blocks = tensor[int(modality)].unflatten(0, (pairs, -1))
         end = (part + 1) * narrow if part < 2 else blocks.shape[1]
-        chosen: Tensor = blocks[:, part * narrow : end]
-        return chosen
+        return blocks[:, part * narrow : end]
 
     return f"student.encoder.stages.{layer}.transformer.blocks.{block}.attention.qkv.{kind}", view
 
@@ -186,9 +179,7 @@ _JLC = {
     rf"channel_conv\.1\.{_KIND}": "expand.{}",
     rf"channel_conv\.3\.{_KIND}": "reduce.{}",
 }
-_DECODER = [
-    (rf"layer(\d)\.(\d+)\.{part}", _stage("decoder.blocks.{}.{}." + ours)) for part, ours in _JLC.items()
-]
+_DECODER = [(rf"layer(\d)\.(\d+)\.{part}", _stage("decoder.blocks.{}.{}." + ours)) for part, ours in _JLC.items()]
 _DECODER += [(rf"layer_up(\d)\.up\.{_KIND}", _stage("decoder.ups.{}.0.{}"))]
 _LAYER = r"encoder\.encoder_attn\.layers\.(\d)"
 _LAYER_BLOCK = _LAYER + r"\.blocks\.(\d+)"
@@ -201,25 +192,16 @@ _RULES: list[tuple[str, Callable[..., tuple[str, View]]]] = [
     *((r"rc_decoders\.(\d+)\." + pattern, _teacher(rule)) for pattern, rule in _DECODER),
     (rf"decoder\.out_conv1\.0\.{_KIND}", _whole("student.head.0.{}")),
     (rf"decoder\.out_conv1\.{_KIND}", _whole("student.head.{}")),
-    (
-        rf"decoder\.out_conv(\d)\.{_KIND}",
-        lambda c, k, kind: (f"student.deep_heads.{int(k) - 2}.{kind}", _same),
-    ),
+    (rf"decoder\.out_conv(\d)\.{_KIND}", lambda c, k, kind: (f"student.deep_heads.{int(k) - 2}.{kind}", _same)),
     (rf"rc_decoders\.(\d+)\.out_conv\.0\.{_KIND}", _whole("teachers.{}.head.0.{}")),
     (rf"rc_decoders\.(\d+)\.enc2rc_(\d)\.0\.{_KIND}", _teacher(_stage("inputs.{}.0.{}"))),
     (rf"encoder\.attn2conv_(\d)\.0\.{_KIND}", _stage("student.encoder.stages.{}.join.0.{}")),
     (rf"encoder\.encoder_conv\.down(\d)\.down\.{_KIND}", _stage("student.encoder.stages.{}.down.0.{}")),
     *(
-        (
-            rf"encoder\.encoder_conv\.layer(\d)\.(\d+)\.{part}",
-            _stage("student.encoder.stages.{}.blocks.{}." + ours),
-        )
+        (rf"encoder\.encoder_conv\.layer(\d)\.(\d+)\.{part}", _stage("student.encoder.stages.{}.blocks.{}." + ours))
         for part, ours in _JLC.items()
     ),
-    (
-        rf"encoder\.encoder_attn\.patch_embeds\.(\d+)\.proj\.{_KIND}",
-        _whole("student.encoder.embedding.convs.{}.{}"),
-    ),
+    (rf"encoder\.encoder_attn\.patch_embeds\.(\d+)\.proj\.{_KIND}", _whole("student.encoder.embedding.convs.{}.{}")),
     (rf"{_LAYER}\.downs\.(\d+)\.norm\.{_KIND}", _modality(_STAGE + "merge.reduce.norm_{}")),
     (rf"{_LAYER}\.downs\.(\d+)\.reduction\.{_KIND}", _modality(_STAGE + "merge.reduce.{}")),
     (rf"{_LAYER_BLOCK}\.attn\.qkv_proj\.(\d+)\.([012])\.{_KIND}", _projection),

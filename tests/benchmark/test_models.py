@@ -9,8 +9,7 @@ import torch
 
 from veloxseg.benchmark.models import MODELS, find_model, write_folder
 from veloxseg.errors import ConfigError
-from veloxseg.modelfolder import ModelFolder
-from veloxseg.networks import load_network
+from veloxseg.model_folder import ModelFolder, load_network
 from veloxseg.peers.registry import PEERS
 
 

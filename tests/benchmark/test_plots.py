@@ -22,11 +22,7 @@ def row(title: str, runtime: str, size: float, rate: float) -> dict[str, Any]:
     }
 
 
-ROWS = [
-    row("VeloxSeg-B", "openvino", 1.67, 10),
-    row("Near", "torch", 1.7, 10),
-    row("Near too", "torch", 1.68, 10.1),
-]
+ROWS = [row("VeloxSeg-B", "openvino", 1.67, 10), row("Near", "torch", 1.7, 10), row("Near too", "torch", 1.68, 10.1)]
 
 
 def test_names_keep_clear_of_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

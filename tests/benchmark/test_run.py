@@ -26,14 +26,7 @@ def test_rows_hold_what_the_interface_promises(rows: list[dict]) -> None:
     json.dumps(rows, allow_nan=False)
     for row in rows:
         assert row["threads"] == 1
-        for name in (
-            "parameters",
-            "macs",
-            "macs_as_published",
-            "patches_per_second",
-            "peak_rss_mb",
-            "file_mb",
-        ):
+        for name in ("parameters", "macs", "macs_as_published", "patches_per_second", "peak_rss_mb", "file_mb"):
             assert row[name] > 0, name
         assert row["patches_per_second_low"] <= row["patches_per_second"] <= row["patches_per_second_high"]
         assert row["machine"]["cores"] >= 1
@@ -74,19 +67,13 @@ def test_an_unknown_runtime_is_refused() -> None:
         run.benchmark(["b"], ["tpu"])
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--models", "bb"], ["--threads", "0"], ["--models", ","], ["--runtimes", "x"]]
-)
-def test_wrong_names_end_with_code_2_and_one_line(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("arguments", [["--models", "bb"], ["--threads", "0"], ["--models", ","], ["--runtimes", "x"]])
+def test_wrong_names_end_with_code_2_and_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["benchmark", *arguments]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_an_unwritable_result_is_noticed_before_measuring(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unwritable_result_is_noticed_before_measuring(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     assert main(["benchmark", "--json", str(tmp_path / "file" / "out.json")]) == 2
     assert "cannot write" in capsys.readouterr().err

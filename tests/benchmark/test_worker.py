@@ -9,14 +9,12 @@ from veloxseg.benchmark import worker
 from veloxseg.benchmark.models import find_model, write_folder
 from veloxseg.benchmark.timing import Spread
 from veloxseg.benchmark.worker import training_step
-from veloxseg.infer.native_runtime import is_built
+from veloxseg.runtimes.native.runtime import is_built
 
 
 @pytest.mark.parametrize("name", ["s", "slim-unetr"])
 def test_a_training_step_learns(name: str) -> None:
-    step = training_step(
-        replace(find_model(name), patch=(64, 32, 32) if name == "slim-unetr" else (64, 64, 64))
-    )
+    step = training_step(replace(find_model(name), patch=(64, 32, 32) if name == "slim-unetr" else (64, 64, 64)))
     losses = [step() for _ in range(3)]
     assert losses[-1] < losses[0]
 
@@ -38,12 +36,7 @@ def test_windows_that_are_computed_at_a_time_count_each(
         return [Spread(median=6.0, low=3.0, high=9.0, runs=1)]
 
     monkeypatch.setattr("veloxseg.benchmark.timing.interleave", interleave)
-    contender = {
-        "folder": str(folder.path),
-        "runtime": "native",
-        "batch": 1,
-        "input_shape": [1, 2, 32, 32, 32],
-    }
+    contender = {"folder": str(folder.path), "runtime": "native", "batch": 1, "input_shape": [1, 2, 32, 32, 32]}
     (answer,) = worker.time_all({"threads": threads, "contenders": [contender]})
     assert answer == {"median": 6 / threads, "low": 3 / threads, "high": 9 / threads, "runs": 1}
     assert threads == 1 or len(results[0]) == threads

@@ -16,10 +16,10 @@ def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> N
     assert f"usage: veloxseg {verb}" in capsys.readouterr().out
 
 
-def test_usage_errors_exit_with_2() -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["no-such-verb"])
-    assert stop.value.code == 2
+def test_usage_errors_exit_with_2_and_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["no-such-verb"]) == 2
+    assert main(["check", "data", "--no-such-option"]) == 2
+    assert capsys.readouterr().err.count("\n") == 2
 
 
 @pytest.mark.parametrize(
@@ -31,11 +31,7 @@ def test_usage_errors_exit_with_2() -> None:
     ],
 )
 def test_exit_codes(
-    raised: BaseException,
-    code: int,
-    line: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    raised: BaseException, code: int, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(arguments: object) -> None:
         raise raised
@@ -75,3 +71,8 @@ def test_info_on_nothing_known(tmp_path: object, capsys: pytest.CaptureFixture[s
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1
     assert "neither a model" in captured.err
+
+
+def test_two_dashes_are_no_value(capsys):
+    assert main(["check", "x", "--workers=--"]) == 2
+    assert "--workers: '--' is no value" in capsys.readouterr().err

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from veloxseg.io import Geometry, Volume, write
+from veloxseg.image import Geometry, Volume, write
 
 Save = Callable[..., Path]
 AFFINE = np.diag([2.0, 2.0, 3.0, 1.0])
@@ -38,9 +38,7 @@ def dataset(tmp_path: Path) -> Path:
         if number != 6:
             save(tmp_path / "bad" / name, cube(start=3 + number % 2, stop=7))
         random = np.random.default_rng(number)
-        for channel, values in enumerate(
-            (random.normal(0, 50, label.shape), label + random.random(label.shape))
-        ):
+        for channel, values in enumerate((random.normal(0, 50, label.shape), label + random.random(label.shape))):
             save(tmp_path / "images" / f"case_{number}_000{channel}.nii.gz", values.astype(np.float32))
     text = '{"channel_names": {"0": "CT", "1": "PET"}, "labels": {"background": 0, "lesion": 1}}'
     (tmp_path / "dataset.json").write_text(text, encoding="utf-8")

@@ -6,7 +6,7 @@ import importlib
 import pytest
 
 
-@pytest.mark.parametrize("name", ["cases", "markup", "metrics", "regions", "sections"])
+@pytest.mark.parametrize("name", ["labels", "report.html", "metrics", "report.sections"])
 def test_examples(name: str) -> None:
     result = doctest.testmod(importlib.import_module(f"veloxseg.evaluate.{name}"))
     assert result.attempted > 0

@@ -6,8 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from veloxseg.evaluate.evaluation import LesionSummary
-from veloxseg.evaluate.lesions import detect
+from veloxseg.evaluate.lesions import LesionSummary, detect
 
 Mask = npt.NDArray[np.bool_]
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veloxseg.evaluate.metrics import POLICY, bounding_box, dice, failed, score, surface
-from veloxseg.io import read_label
+from veloxseg.evaluate.metrics import POLICY, dice, failed, score, surface
+from veloxseg.image import read_label
+from veloxseg.image.regions import bounding_box
 
 Mask = npt.NDArray[np.bool_]
 SPACING = (0.9, 1.7, 3.1)
@@ -81,12 +82,8 @@ def test_equals_monai(seed: int) -> None:
     monai = pytest.importorskip("monai.metrics")
     prediction, label = random_masks(seed + 100)
     found = score(prediction, label, SPACING, tolerance_mm=TOLERANCE)
-    ours, theirs = (
-        torch.from_numpy(np.stack([~mask, mask])[None].astype(np.float32)) for mask in (prediction, label)
-    )
-    assert found.dice == pytest.approx(
-        float(monai.compute_dice(ours, theirs, include_background=False)), abs=1e-6
-    )
+    ours, theirs = (torch.from_numpy(np.stack([~mask, mask])[None].astype(np.float32)) for mask in (prediction, label))
+    assert found.dice == pytest.approx(float(monai.compute_dice(ours, theirs, include_background=False)), abs=1e-6)
     hausdorff = monai.compute_hausdorff_distance(ours, theirs, percentile=95, spacing=SPACING)
     assert found.hd95_mm == pytest.approx(float(hausdorff), abs=1e-5)
     surface_dice = monai.compute_surface_dice(ours, theirs, [TOLERANCE], spacing=SPACING)
@@ -95,9 +92,7 @@ def test_equals_monai(seed: int) -> None:
     assert found.precision == pytest.approx(
         float(monai.compute_confusion_matrix_metric("precision", confusion)), abs=1e-6
     )
-    assert found.recall == pytest.approx(
-        float(monai.compute_confusion_matrix_metric("recall", confusion)), abs=1e-6
-    )
+    assert found.recall == pytest.approx(float(monai.compute_confusion_matrix_metric("recall", confusion)), abs=1e-6)
 
 
 def test_known_distances() -> None:
@@ -126,14 +121,7 @@ def test_properties(seed: int) -> None:
     assert (one.dice, one.hd95_mm, one.nsd) == pytest.approx((other.dice, other.hd95_mm, other.nsd))
     assert (one.precision, one.volume_error_ml) == pytest.approx((other.recall, -other.volume_error_ml))
     same = score(label, label, SPACING)
-    assert (same.dice, same.hd95_mm, same.nsd, same.precision, same.recall, same.volume_error_ml) == (
-        1,
-        0,
-        1,
-        1,
-        1,
-        0,
-    )
+    assert (same.dice, same.hd95_mm, same.nsd, same.precision, same.recall, same.volume_error_ml) == (1, 0, 1, 1, 1, 0)
     assert score(prediction, label, (1.8, 3.4, 6.2)).hd95_mm == pytest.approx(2 * one.hd95_mm)
 
 

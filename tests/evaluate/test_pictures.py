@@ -8,14 +8,12 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from veloxseg.evaluate.pictures import COLOURS, agreement, draw_case, focus, shown_images
-from veloxseg.evaluate.views import to_radiological
-from veloxseg.io import Geometry
+from veloxseg.evaluate.report.pictures import COLOURS, agreement, draw_case, focus, shown_images
+from veloxseg.image import Geometry
+from veloxseg.image.views import to_radiological
 
 ORIENTATIONS = [
-    (order, signs)
-    for order in itertools.permutations(range(3))
-    for signs in itertools.product((1, -1), repeat=3)
+    (order, signs) for order in itertools.permutations(range(3)) for signs in itertools.product((1, -1), repeat=3)
 ]
 
 
@@ -70,9 +68,7 @@ def count(picture: npt.NDArray[np.int64], colour: tuple[int, int, int]) -> int:
     return int(np.count_nonzero((np.abs(picture - colour) < 3).all(axis=2)))
 
 
-def scene() -> tuple[
-    npt.NDArray[np.uint8], npt.NDArray[np.uint8], Geometry, dict[str, npt.NDArray[np.float32]]
-]:
+def scene() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8], Geometry, dict[str, npt.NDArray[np.float32]]]:
     label, prediction = np.zeros((40, 30, 20), np.uint8), np.zeros((40, 30, 20), np.uint8)
     label[25:35, 10:20, 5:15] = 1  # in RAS+, a high x is the patient's right
     prediction[28:35, 10:20, 5:15] = 1
@@ -86,12 +82,7 @@ def scene() -> tuple[
 def test_colours_and_proportions() -> None:
     prediction, label, geometry, images = scene()
     pictures = {picture.title: picture for picture in draw_case(prediction, label, geometry, images, [1])}
-    assert list(pictures) == [
-        "CT, axial",
-        "CT, coronal",
-        "PET MIP, front",
-        "PET MIP, side",
-    ]
+    assert list(pictures) == ["CT, axial", "CT, coronal", "PET MIP, front", "PET MIP, side"]
     axial = decode(pictures["CT, axial"].png)
     for name in ("true positive", "false positive", "false negative"):
         assert count(axial, COLOURS[name]) > 20, name

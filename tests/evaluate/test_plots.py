@@ -5,7 +5,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from veloxseg.evaluate import evaluate_folder, plots
+from veloxseg.evaluate import evaluate_folder
+from veloxseg.evaluate.report import plots
 
 from .conftest import cube, save
 

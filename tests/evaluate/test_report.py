@@ -10,12 +10,16 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from veloxseg.cli import main
+from veloxseg.errors import OutputError
 from veloxseg.evaluate import Evaluation, evaluate_folder, write_report
-from veloxseg.evaluate.markup import VOID, element
-from veloxseg.evaluate.report import chosen_cases
+from veloxseg.evaluate.metrics import METRICS, Metric
+from veloxseg.evaluate.report.html import VOID, element
+from veloxseg.evaluate.report.page import chosen_cases
+from veloxseg.image.regions import CONNECTIVITY
 
 from .conftest import cube, save
 
@@ -66,13 +70,7 @@ def test_the_page(evaluation: Evaluation, dataset: Path) -> None:
             assert (attributes["src"] or "").startswith("data:image/png;base64,")
             assert attributes["alt"]
     assert not re.search(r"https?://|url\(|@import", text)
-    for words in (
-        "Research use only, not a medical device",
-        "Correctly empty",
-        "SHA-256",
-        "is better",
-        "case_3",
-    ):
+    for words in ("Research use only, not a medical device", "Correctly empty", "SHA-256", "is better", "case_3"):
         assert words.lower() in page.text.lower()
     assert "PET MIP, front" in page.text
     assert "CT, axial" in page.text
@@ -101,10 +99,7 @@ def test_names_cannot_break_the_page(tmp_path: Path) -> None:
         save(tmp_path / folder / "other.nii.gz", cube())
     regions = {"<script>alert(2)</script>": (1,), "$\\frac{": (1,)}
     found = evaluate_folder(
-        [tmp_path / "<b>pred", tmp_path / "labels"],
-        tmp_path / "labels",
-        regions=regions,
-        names=["</style>", "_$"],
+        [tmp_path / "<b>pred", tmp_path / "labels"], tmp_path / "labels", regions=regions, names=["</style>", "_$"]
     )
     page = Page(write_report(found, tmp_path / "report").read_text(encoding="utf-8"))
     names = [tag for tag, _ in page.tags]
@@ -134,15 +129,11 @@ def test_files_beside_the_page(evaluation: Evaluation, dataset: Path) -> None:
     assert content["notice"] == "research use only, not a medical device"
     assert len(content["comparisons"]) == 6
     label = dataset / "labels" / "case_0.nii.gz"
-    assert (
-        content["provenance"]["sha256"]["labels"]["case_0"] == hashlib.sha256(label.read_bytes()).hexdigest()
-    )
+    assert content["provenance"]["sha256"]["labels"]["case_0"] == hashlib.sha256(label.read_bytes()).hexdigest()
     with open(dataset / "report" / "per-lesion.csv", encoding="utf-8", newline="") as file:
         lesions = list(csv.DictReader(file))
     assert len(lesions) == 12  # six labelled lesions, two methods
-    assert {row["found"] for row in lesions if row["case"] == "case_4" and row["method"] == "good"} == {
-        "False"
-    }
+    assert {row["found"] for row in lesions if row["case"] == "case_4" and row["method"] == "good"} == {"False"}
 
 
 def test_chosen_cases(evaluation: Evaluation) -> None:
@@ -156,6 +147,117 @@ def test_an_unreadable_image_is_left_out(dataset: Path, capsys: pytest.CaptureFi
     page = Page(write_report(found, dataset / "report", dataset / "images").read_text(encoding="utf-8"))
     assert "PET, axial" in page.text
     assert "is empty" in capsys.readouterr().err
+
+
+def test_secondary_metrics_do_not_weaken_the_primary_one(tmp_path: Path) -> None:
+    """Six differing cases give p = 0.031: enough for one structure by Dice, whatever else is measured."""
+    for number in range(6):
+        save(tmp_path / "labels" / f"{number}.nii.gz", cube(start=1, stop=11))
+        save(tmp_path / "good" / f"{number}.nii.gz", cube(start=1, stop=10 - number % 2))
+        save(tmp_path / "poor" / f"{number}.nii.gz", cube(start=2, stop=8 - number))
+    found = evaluate_folder([tmp_path / "good", tmp_path / "poor"], tmp_path / "labels")
+    (dice,) = (comparison for comparison in found.comparisons if comparison.primary)
+    assert dice.p_holm == dice.p == pytest.approx(0.03125)
+    assert dice.verdict == "good is better"
+    content = found.to_json()["comparisons"]
+    assert [entry["metric"] for entry in content if entry["primary"]] == ["dice"]
+    assert all(entry["p_holm"] is None for entry in content if not entry["primary"])
+
+
+def test_a_metric_is_one_entry_in_one_table(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toy = Metric(
+        title="Jaccard",
+        definition="|P∩L| / |P∪L|.",
+        value=lambda pair: pair.shared / (pair.predicted + pair.labelled - pair.shared),
+        better="higher",
+    )
+    monkeypatch.setitem(METRICS, "jaccard", toy)
+    folders = ["-p", str(dataset / "good"), "-p", str(dataset / "bad"), "-l", str(dataset / "labels")]
+    assert main(["evaluate", *folders, "-o", str(dataset / "out")]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"^structure .* Jaccard ", shown, re.MULTILINE)
+    assert re.search(r"^lesion +Jaccard +bad − good +-0\.\d{3}", shown, re.MULTILINE)
+    content = json.loads((dataset / "out" / "metrics.json").read_text(encoding="utf-8"))
+    expected = 125 / 216
+    assert content["cases"][1]["jaccard"] == pytest.approx(expected)
+    assert content["cases"][4]["jaccard"] == 0  # missed
+    assert content["summary"]["good"]["lesion"]["metrics"]["jaccard"]["count"] == 6
+    assert "Jaccard" in content["policy"]["missed"]
+    with open(dataset / "out" / "metrics.csv", encoding="utf-8", newline="") as file:
+        assert list(csv.DictReader(file))[1]["jaccard"] == f"{expected:.6g}"
+    page = Page((dataset / "out" / "report.html").read_text(encoding="utf-8"))
+    assert "|P∩L| / |P∪L|." in page.text
+    assert page.text.count("Jaccard") >= 4  # summary, comparison, cases, definition
+    assert f"{expected:.3f}" in page.text
+
+
+def test_the_report_says_what_a_lesion_is(evaluation: Evaluation, dataset: Path) -> None:
+    page = Page(write_report(evaluation, dataset / "report").read_text(encoding="utf-8"))
+    settings = json.loads((dataset / "report" / "metrics.json").read_text(encoding="utf-8"))["settings"]
+    assert settings["lesion_connectivity"] == CONNECTIVITY == 18
+    for text in (page.text, settings["lesion"]):
+        assert "18-connected component" in text
+        assert "AutoPET" in text
+    assert "never the thickness of a slice" in page.text
+    assert "thickness" in settings["nsd_tolerance_rule"]
+
+
+@pytest.mark.parametrize("beside", ["label", "prediction"])
+def test_a_value_past_255_beside_uint8(tmp_path: Path, beside: str) -> None:
+    large = cube().astype(np.uint16)
+    large[12:, 10:, 9:] = 300
+    save(tmp_path / "l" / "a.nii.gz", large if beside == "prediction" else cube())
+    save(tmp_path / "p" / "a.nii.gz", large if beside == "label" else cube())
+    paths = ["-p", str(tmp_path / "p"), "-l", str(tmp_path / "l"), "-o", str(tmp_path / "out")]
+    assert main(["evaluate", *paths]) == 0
+    content = json.loads((tmp_path / "out" / "metrics.json").read_text(encoding="utf-8"))
+    assert content["structures"] == {"label 1": [1], "label 300": [300]}
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t"])
+def test_no_cell_is_a_formula(tmp_path: Path, start: str) -> None:
+    name = f'{start}HYPERLINK("x")'
+    for folder in ("l", "p"):
+        save(tmp_path / folder / f"{name}.nii.gz", cube(stop=9 if folder == "l" else 7))
+    found = evaluate_folder(tmp_path / "p", tmp_path / "l", regions={name: (1,)}, names=[name])
+    write_report(found, tmp_path / "out")
+    for file in ("metrics.csv", "per-lesion.csv"):
+        with open(tmp_path / "out" / file, encoding="utf-8", newline="") as stream:
+            (row,) = csv.DictReader(stream)
+        assert row["method"] == row["case"] == row["structure"] == f"'{name}"
+        for key, text in row.items():
+            if text.startswith("-"):
+                assert float(text) < 0, key  # a negative number is still a number
+    assert float(row["volume_ml"]) > 0
+
+
+def test_predictions_are_not_overwritten(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A report goes into the folder of the predictions, but not over the JSON of a case called `metrics`."""
+    paths = ["-p", str(dataset / "good"), "-l", str(dataset / "labels"), "-o", str(dataset / "good")]
+    for folder in ("labels", "good"):
+        (dataset / folder / "case_0.nii.gz").rename(dataset / folder / "metrics.nii.gz")
+    record = dataset / "good" / "metrics.json"
+    record.write_text('{"notice": "research use only, not a medical device", "models": []}', encoding="utf-8")
+    before = {path: path.read_bytes() for path in (dataset / "good").iterdir()}
+    assert main(["evaluate", *paths]) == 2
+    assert "metrics.json exists and is not of a report" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in (dataset / "good").iterdir()} == before
+    record.unlink()
+    del before[record]
+    assert main(["evaluate", *paths]) == 0
+    assert main(["evaluate", *paths]) == 0  # an earlier report is replaced
+    assert {path: path.read_bytes() for path in before} == before
+
+
+@pytest.mark.parametrize("name", ["report.html", "metrics.csv", "per-lesion.csv", "metrics.json"])
+def test_a_file_of_another_program_stays(evaluation: Evaluation, dataset: Path, name: str) -> None:
+    (dataset / "out").mkdir()
+    (dataset / "out" / name).write_text("mine", encoding="utf-8")
+    with pytest.raises(OutputError, match=f"{name} exists and is not of a report"):
+        write_report(evaluation, dataset / "out")
+    assert [(path.name, path.read_text(encoding="utf-8")) for path in (dataset / "out").iterdir()] == [(name, "mine")]
 
 
 def test_the_command(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,9 +276,7 @@ def test_the_command(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert shown.out.rstrip().endswith("report.html")
 
 
-def test_a_wrong_grid_is_one_line_and_leaves_no_file(
-    dataset: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_grid_is_one_line_and_leaves_no_file(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save(dataset / "good" / "case_2.nii.gz", cube()[:-1])
     paths = ["-p", str(dataset / "good"), "-l", str(dataset / "labels"), "-o", str(dataset / "out")]
     assert main(["evaluate", *paths]) == 2
@@ -199,9 +299,7 @@ def test_a_damaged_prediction_is_one_line(dataset: Path, capsys: pytest.CaptureF
 
 def test_imports_nothing_heavy() -> None:
     code = "import sys, veloxseg.evaluate, veloxseg.cli.evaluate; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.split()
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "scipy", "matplotlib", "PIL", "rich", "SimpleITK"} & set(loaded)
 
 

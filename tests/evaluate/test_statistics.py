@@ -7,14 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from veloxseg.evaluate.statistics import (
-    Comparison,
-    bootstrap_interval,
-    compare,
-    holm,
-    signed_rank_p,
-    summarise,
-)
+from veloxseg.evaluate.statistics import Comparison, bootstrap_interval, compare, holm, signed_rank_p, summarise
 
 
 def test_summary_states_what_it_rests_on() -> None:
@@ -82,16 +75,12 @@ def test_holm() -> None:
 def test_who_wins() -> None:
     random = np.random.default_rng(0)
     first = random.uniform(0.5, 0.9, 20)
-    clear = compare(
-        first, first + random.uniform(0.01, 0.1, 20), names=("a", "b"), structure="s", metric="dice"
-    )
+    clear = compare(first, first + random.uniform(0.01, 0.1, 20), names=("a", "b"), structure="s", metric="dice")
     assert holm([clear])[0].verdict == "b is better"
     assert (clear.first_better, clear.second_better) == (0, 20)
     noise = compare(first, first + random.normal(0, 0.05, 20), names=("a", "b"), structure="s", metric="dice")
     assert holm([noise])[0].verdict == "within noise"
-    worse = compare(
-        first, first + random.uniform(1, 2, 20), names=("a", "b"), structure="s", metric="hd95_mm"
-    )
+    worse = compare(first, first + random.uniform(1, 2, 20), names=("a", "b"), structure="s", metric="hd95_mm")
     assert holm([worse])[0].verdict == "a is better"  # a larger distance is worse
     same = compare(first, first, names=("a", "b"), structure="s", metric="dice")
     assert holm([same])[0].verdict == "equal"
@@ -105,10 +94,21 @@ def test_volume_errors_are_compared_by_size() -> None:
 
 
 def test_only_cases_with_both_values_count() -> None:
-    found = compare(
-        [0.1, math.nan, 0.3], [0.2, 0.5, math.nan], names=("a", "b"), structure="s", metric="dice"
-    )
+    found = compare([0.1, math.nan, 0.3], [0.2, 0.5, math.nan], names=("a", "b"), structure="s", metric="dice")
     assert found.count == 1
     nothing = compare([math.nan], [0.5], names=("a", "b"), structure="s", metric="dice")
     assert nothing.count == 0
     assert nothing.to_json()["difference"] is None
+
+
+def test_a_verdict_needs_an_interval_without_zero_and_tells_its_size() -> None:
+    clear = replace(make(0.01), low=-0.336, high=-0.045, difference=-0.173)
+    assert holm([clear])[0].sentence == "a is better, by 0.173"
+    unsure = replace(make(0.01), low=-0.01, high=0.2)
+    assert holm([unsure])[0].verdict == "within noise"
+    tiny = replace(make(0.001), low=0.0011, high=0.003, difference=0.002)
+    assert holm([tiny])[0].sentence == "b is better, by 0.002"
+    tinier = replace(make(0.001), low=0.0001, high=0.0003, difference=0.0002)
+    assert holm([tinier])[0].sentence == "b is better, by less than 0.001"
+    distance = replace(make(0.001), metric="hd95_mm", low=1, high=3, difference=2)
+    assert distance.sentence == "a is better, by 2.00 mm"  # secondary: by its own p

@@ -31,4 +31,17 @@ def test_policy_is_printed(dataset: Path, capsys: pytest.CaptureFixture[str]) ->
     shown = capsys.readouterr().out
     assert "of 7 cases, 1 false alarm, 1 no prediction" in shown
     assert "Dice 0 and HD95 = diagonal" in shown
-    assert "tolerance of NSD 3 mm" in shown
+    assert "tolerance of NSD 2 mm" in shown
+
+
+def test_every_method_of_three_is_named_with_its_interval(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = [dataset / "good", dataset / "bad", dataset / "labels"]
+    print_tables(evaluate_folder(folders, dataset / "labels", names=["one", "two", "three"]))
+    shown = capsys.readouterr().out
+    for second in ("two", "three"):
+        pattern = rf"^lesion +Dice +{second} − one +[+-]0\.\d{{3}} +[+-]0\.\d{{3}} to [+-]0\.\d{{3}} +\d"
+        assert re.search(pattern, shown, re.MULTILINE), shown
+    primary, secondary = shown.split("secondary metrics, p not corrected")
+    assert "HD95 (mm)" not in primary
+    assert "Dice" not in secondary
+    assert "HD95 (mm)" in secondary

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from tiny import CONFIGS, example, fill
 
+from support.tiny_networks import CONFIGS, example, fill
 from veloxseg.model.losses import sdkt_loss
 from veloxseg.model.sdkt import SDKTModel
 
@@ -25,9 +25,7 @@ def main() -> None:
         output = model(image)
         terms = sdkt_loss(output, image, label)
         terms.total.backward()
-        tensors = {
-            f"segmentation{i}": logits[..., ::4, ::4, ::4] for i, logits in enumerate(output.segmentations)
-        }
+        tensors = {f"segmentation{i}": logits[..., ::4, ::4, ::4] for i, logits in enumerate(output.segmentations)}
         tensors["reconstruction"] = output.reconstruction[..., ::4, ::4, ::4]
         tensors["gram"] = torch.stack([output.student_gram, *output.teacher_grams])
         numbers = {

@@ -26,11 +26,7 @@ CONFIGURATIONS: dict[str, tuple[NetworkConfig, float, float, float]] = {
     "early fusion": (replace(B, in_channels=(2,)), 1.4014, 1.70, 1.618),
 }
 ABLATIONS: dict[str, tuple[NetworkConfig, float, float]] = {
-    "base 32, kernel 7": (
-        replace(CONV_ONLY, base_width=32, kernel_sizes=(7,), group_sizes=(1, 1, 1, 1)),
-        2.647,
-        5.307,
-    ),
+    "base 32, kernel 7": (replace(CONV_ONLY, base_width=32, kernel_sizes=(7,), group_sizes=(1, 1, 1, 1)), 2.647, 5.307),
     "base 16, kernel 7": (replace(CONV_ONLY, kernel_sizes=(7,), group_sizes=(1, 1, 1, 1)), 0.730, 2.410),
     "groups 1,1,1,1": (replace(CONV_ONLY, group_sizes=(1, 1, 1, 1)), 0.664, 2.302),
     "groups 1,2,2,4": (replace(CONV_ONLY, group_sizes=(1, 2, 2, 4)), 0.752, 2.325),

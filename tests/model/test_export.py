@@ -1,6 +1,5 @@
 """The plain network leaves Python: torch.export, ONNX, torch.compile, autocast."""
 
-import sys
 import warnings
 from pathlib import Path
 
@@ -8,10 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from support.tiny_networks import CONFIGS, TINY, example, fill
 from veloxseg.model.network import VeloxSeg
-
-sys.path.insert(0, str(Path(__file__).parent))
-from tiny import CONFIGS, TINY, example, fill
 
 
 @pytest.fixture(scope="module", params=["paired", "unequal"])

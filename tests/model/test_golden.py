@@ -1,20 +1,17 @@
 """The network equals the authors', number for number; tiny stored outputs keep this true without the shared files."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors import safe_open
 
+from support.tiny_networks import CONFIGS, example, fill
 from veloxseg import reference
 from veloxseg.model.losses import sdkt_loss, segmentation_loss
 from veloxseg.model.network import VeloxSeg
 from veloxseg.model.sdkt import SDKTModel
-
-sys.path.insert(0, str(Path(__file__).parent))
-from tiny import CONFIGS, example, fill
 
 AUTHORS = ("veloxseg_b_autopet2", "veloxseg_c_brats2021")
 
@@ -96,9 +93,7 @@ def test_tiny_networks_equal_their_stored_outputs(name: str) -> None:
     grams = torch.stack([output.student_gram, *output.teacher_grams]).float()
     torch.testing.assert_close(grams, tensors["gram"])
     terms = sdkt_loss(output, image.double(), label)
-    assert {key: value.item() for key, value in vars(terms).items()} == pytest.approx(
-        numbers["loss"], rel=1e-6
-    )
+    assert {key: value.item() for key, value in vars(terms).items()} == pytest.approx(numbers["loss"], rel=1e-6)
     terms.total.backward()
     norms = {key: float(parameter.grad.norm()) for key, parameter in model.named_parameters()}
     # a bias in front of an instance norm has no effect: its gradient is rounding noise

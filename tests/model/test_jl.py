@@ -7,8 +7,7 @@ from veloxseg.model.config import preset
 
 
 @pytest.mark.parametrize(
-    ("modalities", "expected"),
-    [(1, (4.2, 6.2, 8.3, 10.4)), (2, (4.9, 6.9, 9.0, 11.1)), (4, (5.5, 7.6, 9.7, 11.8))],
+    ("modalities", "expected"), [(1, (4.2, 6.2, 8.3, 10.4)), (2, (4.9, 6.9, 9.0, 11.1)), (4, (5.5, 7.6, 9.7, 11.8))]
 )
 def test_tables_of_the_appendix(modalities: int, expected: tuple[float, ...]) -> None:
     assert jl.table(modalities) == expected

@@ -4,7 +4,15 @@ import pytest
 import torch
 
 from veloxseg.errors import ConfigError
-from veloxseg.model.losses import TRANSFERS, region_loss, sdkt_loss, segmentation_loss
+from veloxseg.model.losses import (
+    TRANSFERS,
+    Target,
+    choose_loss,
+    region_loss,
+    sdkt_loss,
+    segmentation_loss,
+    two_class_loss,
+)
 from veloxseg.model.sdkt import SDKTOutput
 
 LABEL = torch.tensor([[[[0, 1], [2, 1]]]])  # (1, 1, 2, 2)
@@ -110,11 +118,50 @@ def test_batch_dice_makes_a_false_alarm_in_an_empty_patch_cost_something() -> No
     label[0, :4] = 1
     gradients = []
     for batch_dice in (False, True):
-        logits = (
-            torch.stack([certain(label, 2)[0], certain(label.flip(0), 2)[1]]) * 0.1
-        )  # the same alarm in both
+        logits = torch.stack([certain(label, 2)[0], certain(label.flip(0), 2)[1]]) * 0.1  # the same alarm in both
         logits.requires_grad_()
         segmentation_loss(logits, label, batch_dice=batch_dice)[1].backward()
         assert logits.grad is not None
         gradients.append(logits.grad[1].abs().sum().item())
     assert gradients[1] > 1000 * gradients[0]
+
+
+@pytest.mark.parametrize("foreground", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("size", [1.0, 40.0])
+@pytest.mark.parametrize("batch_dice", [False, True])
+def test_the_two_class_form_equals_the_general_one(foreground: float, size: float, batch_dice: bool) -> None:
+    torch.manual_seed(0)
+    logits = size * torch.randn(3, 2, 5, 6, 7, dtype=torch.float64)
+    label = (torch.rand(3, 5, 6, 7) < foreground).long()
+    results = []
+    for loss in (segmentation_loss, two_class_loss):
+        leaf = logits.clone().requires_grad_()
+        cross_entropy, dice = loss(leaf, label, batch_dice=batch_dice)
+        (0.3 * cross_entropy + 1.7 * dice).backward()
+        results.append((cross_entropy.detach(), dice.detach(), leaf.grad))
+    for first, second in zip(*results, strict=True):
+        torch.testing.assert_close(second, first, rtol=1e-9, atol=1e-12)
+
+
+def test_the_two_class_form_takes_channels_last_logits() -> None:
+    logits = torch.randn(2, 2, 4, 4, 4).to(memory_format=torch.channels_last_3d).requires_grad_()
+    label = torch.randint(0, 2, (2, 4, 4, 4))
+    sum(two_class_loss(logits, label)).backward()
+    expected = logits.detach().clone().requires_grad_()
+    sum(segmentation_loss(expected, label)).backward()
+    torch.testing.assert_close(logits.grad, expected.grad)
+
+
+def test_the_labels_decide_the_form_of_a_loss() -> None:
+    logits, label = torch.randn(2, 2, 3, 3, 3), torch.randint(0, 2, (2, 3, 3, 3))
+    short, difference = choose_loss("ce_dice", Target(values=(0, 1)))
+    assert difference
+    general, takes_difference = choose_loss("ce_dice", Target(values=(0, 7)))
+    assert not takes_difference
+    for one, other in zip(short(logits[:, 1:] - logits[:, :1], label), general(logits, 7 * label), strict=True):
+        assert one.item() == pytest.approx(other.item(), rel=1e-5)
+
+
+def test_an_unknown_loss_lists_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match="unknown loss 'hinge'; choose from ce_dice"):
+        choose_loss("hinge", Target(values=(0, 1)))

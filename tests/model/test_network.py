@@ -1,22 +1,18 @@
 """Properties of the whole network, in training and evaluation."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from support.tiny_networks import CONFIGS, TINY, example, fill
 from veloxseg.errors import ConfigError
 from veloxseg.model.config import preset
 from veloxseg.model.layers import InstanceNorm
 from veloxseg.model.losses import TRANSFERS, sdkt_loss
 from veloxseg.model.network import VeloxSeg
 from veloxseg.model.sdkt import SDKTModel, gram_matrix
-
-sys.path.insert(0, str(Path(__file__).parent))
-from tiny import CONFIGS, TINY, example, fill
 
 
 def filled(model: nn.Module) -> nn.Module:
@@ -85,9 +81,7 @@ def test_gradients_of_one_sample_equal_those_of_the_same_sample_twice(
     layout: torch.memory_format, dtype: torch.dtype
 ) -> None:
     """PyTorch's own instance norm fails this on a CPU: batch 1 with a channels-last gradient."""
-    config = replace(
-        TINY, patch=(64, 64, 64)
-    )  # with fewer voxels in the last stage, its norm is ill-conditioned
+    config = replace(TINY, patch=(64, 64, 64))  # with fewer voxels in the last stage, its norm is ill-conditioned
     model = filled(SDKTModel(config)).to(dtype)
     image, label = example(config)
     image = image.to(dtype)
@@ -100,9 +94,7 @@ def test_gradients_of_one_sample_equal_those_of_the_same_sample_twice(
     for name, gradient in gradients[0].items():
         scale = gradient.abs().max().clamp(min=1e-3)
         tolerance = 1e-3 if dtype == torch.float32 else 1e-9
-        torch.testing.assert_close(
-            gradients[1][name] / scale, gradient / scale, atol=tolerance, rtol=0, msg=name
-        )
+        torch.testing.assert_close(gradients[1][name] / scale, gradient / scale, atol=tolerance, rtol=0, msg=name)
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last_3d])

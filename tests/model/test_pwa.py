@@ -1,19 +1,15 @@
 """What paired window attention must be, whatever its weights."""
 
 import math
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
+from support.tiny_networks import TINY, fill
 from veloxseg.model.config import PairedWindow
 from veloxseg.model.pwa import PairedWindowAttention, RelativePositionBias
 from veloxseg.model.windows import gather, scatter, upsampling_matrix
-
-sys.path.insert(0, str(Path(__file__).parent))
-from tiny import TINY, fill
 
 FEATURE = (12, 8, 4)
 PAIRS = [
@@ -140,3 +136,16 @@ def test_position_bias_follows_a_change_of_the_table() -> None:
         torch.testing.assert_close(bias(), first + 1)
         bias.load_state_dict({"table": bias.table + 1})
         torch.testing.assert_close(bias(), first + 2)
+
+
+def test_position_bias_follows_a_fused_optimiser() -> None:
+    """Fused AdamW changes a table in place and leaves the tensor's version as it was."""
+    bias = RelativePositionBias((2, 2, 2), heads=1, modalities=1)
+    optimiser = torch.optim.AdamW(bias.parameters(), lr=0.1, fused=True)
+    with torch.no_grad():
+        before = bias().clone()
+    bias().sum().backward()
+    optimiser.step()
+    with torch.no_grad():
+        assert not torch.allclose(bias(), before)
+        assert torch.equal(bias(), bias.build())

@@ -40,9 +40,7 @@ def test_evaluation_is_repeatable(name: str) -> None:
 def test_splines_equal_those_of_scipy() -> None:
     x = np.linspace(-0.999, 0.999, 41)
     knots = np.arange(-3, 9) * 0.4 - 1
-    expected = np.stack(
-        [np.nan_to_num(BSpline(knots, row, 3, extrapolate=False)(x)) for row in np.eye(8)], axis=-1
-    )
+    expected = np.stack([np.nan_to_num(BSpline(knots, row, 3, extrapolate=False)(x)) for row in np.eye(8)], axis=-1)
     np.testing.assert_allclose(cubic_splines(torch.from_numpy(x)).numpy(), expected, atol=1e-12)
 
 

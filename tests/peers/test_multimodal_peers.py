@@ -39,9 +39,7 @@ def one_thread() -> Iterator[None]:
         (a2fseg.build, 4, 74.55, 361.18),
     ],
 )
-def test_figures_of_the_papers_tables(
-    build: Build, modalities: int, parameters: float, published: float
-) -> None:
+def test_figures_of_the_papers_tables(build: Build, modalities: int, parameters: float, published: float) -> None:
     """At 96³ with as many classes as modalities: AutoPET-II and BraTS."""
     with torch.device("meta"):
         network = build((1,) * modalities, modalities, (96, 96, 96))
@@ -75,9 +73,7 @@ def test_a_sample_does_not_depend_on_its_batch(build: Build) -> None:
 
 @every_peer
 def test_what_cannot_be_built_is_refused(build: Build) -> None:
-    with pytest.raises(
-        ShapeError, match=r"patch \(96, 96, 72\) is not divisible by .*use \(96, 96, (80|96)\)"
-    ):
+    with pytest.raises(ShapeError, match=r"patch \(96, 96, 72\) is not divisible by .*use \(96, 96, (80|96)\)"):
         build((1, 1), 2, (96, 96, 72))
     with pytest.raises(ConfigError, match="one positive number per modality"):
         build((), 2, (96, 96, 96))

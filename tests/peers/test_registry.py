@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from veloxseg.errors import ConfigError, ShapeError
 from veloxseg.model.count import macs_as_published, parameters_as_published
-from veloxseg.networks import differing_names, save_weights
+from veloxseg.model_folder import differing_names, save_weights
 from veloxseg.peers.registry import PEERS, build_peer
 
 

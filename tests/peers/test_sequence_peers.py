@@ -88,9 +88,7 @@ def test_wkv_and_its_gradients_equal_the_sum_over_all_pairs(length: int) -> None
     torch.testing.assert_close(found, expected)
     pull = torch.randn_like(expected)
     for one, other in zip(
-        torch.autograd.grad(found, arguments, pull),
-        torch.autograd.grad(expected, arguments, pull),
-        strict=True,
+        torch.autograd.grad(found, arguments, pull), torch.autograd.grad(expected, arguments, pull), strict=True
     ):
         torch.testing.assert_close(one, other)
 
@@ -176,9 +174,7 @@ def test_a_sample_does_not_depend_on_its_batch(build: Build) -> None:
 
 @every_peer
 def test_a_patch_that_does_not_divide_is_refused(build: Build) -> None:
-    with pytest.raises(
-        ShapeError, match=r"patch \(96, 96, 36\) is not divisible by .*use \(96, 96, (40|48)\)"
-    ):
+    with pytest.raises(ShapeError, match=r"patch \(96, 96, 36\) is not divisible by .*use \(96, 96, (40|48)\)"):
         build((1, 1), 2, (96, 96, 36))
 
 

@@ -21,9 +21,7 @@ def test_labels_are_nested(patients: list[tuple[Case, Scans]]) -> None:
         assert set(np.unique(label)) <= {0, 1, 2, 4}
         assert (label == 4).any() == case.enhancing
         core, tumour = label == 1, np.isin(label, (1, 4))
-        if (
-            case.enhancing and core.any()
-        ):  # the core is wrapped in the rim, but for where the rim is very thin
+        if case.enhancing and core.any():  # the core is wrapped in the rim, but for where the rim is very thin
             shell = binary_dilation(core) & ~core
             assert np.mean(label[shell] == 4) > 0.5
         assert np.count_nonzero(label) > np.count_nonzero(tumour) > 0

@@ -84,16 +84,12 @@ def test_both_scans_tell_more_than_one(patients: list[tuple[Case, Scans]]) -> No
     voxels = [
         (
             np.digitize(pet_on_ct(scans), np.arange(0.5, 14, 0.75)).ravel(),
-            np.digitize(
-                scans.images["ct"].array, [-900, -600, -300, -130, -60, -20, *range(0, 301, 20)]
-            ).ravel(),
+            np.digitize(scans.images["ct"].array, [-900, -600, -300, -130, -60, -20, *range(0, 301, 20)]).ravel(),
             scans.label.array.ravel() > 0,
         )
         for _, scans in patients
     ]
-    learn, test = (
-        [np.concatenate(part) for part in zip(*half, strict=True)] for half in (voxels[:7], voxels[7:])
-    )
+    learn, test = ([np.concatenate(part) for part in zip(*half, strict=True)] for half in (voxels[:7], voxels[7:]))
     pet = _best_dice(learn[0], test[0], learn[2], test[2])
     ct = _best_dice(learn[1], test[1], learn[2], test[2])
     both = _best_dice(64 * learn[0] + learn[1], 64 * test[0] + test[1], learn[2], test[2])

@@ -77,7 +77,7 @@ def test_unseen_cases_do_not_depend_on_the_number_of_cases(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--cases", "0"], "at least 1"),
+        (["--cases", "0"], "whole number from 1"),
         (["--cases", "1", "--size", "8", "8", "8"], "16 to 1024"),
         (["--cases", "1", "--test-cases", "1", "--layout", "brats"], "another --seed"),
     ],

@@ -1,4 +1,4 @@
-"""Preparing, which prediction uses too, works without torch; only the loader needs it."""
+"""Preparing, which prediction uses too, works without torch."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ def test_prepare_imports_without_torch() -> None:
     code = (
         "import importlib, pkgutil, sys, veloxseg.prepare as p\n"
         "for m in pkgutil.walk_packages(p.__path__, 'veloxseg.prepare.'):\n"
-        "    if m.name != 'veloxseg.prepare.loader': importlib.import_module(m.name)\n"
+        "    importlib.import_module(m.name)\n"
         "heavy = {'torch', 'SimpleITK', 'matplotlib', 'scipy', 'pydicom', 'rich'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )

@@ -1,15 +1,20 @@
 """The plan: readable, overridable, and the paper's where the paper says."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from support.cases import from_network
+from veloxseg.dataset.dataset import Case, Dataset
+from veloxseg.dataset.splits import assign_splits, given_folds, make_folds
 from veloxseg.errors import ConfigError, ShapeError
-from veloxseg.prepare.dataset import Case, Dataset
+from veloxseg.prepare.fingerprint import network_axes
+from veloxseg.prepare.network_input import axis_order, label_to_network, to_network
 from veloxseg.prepare.plan import Plan
 from veloxseg.prepare.planner import BUDGET, choose_patch, choose_spacing, make_plan
-from veloxseg.prepare.splits import assign_splits, given_folds, make_folds
 
 DATASET = Dataset(
     name="tiny",
@@ -25,11 +30,7 @@ DATASET = Dataset(
 
 def fingerprint(**ct: Any) -> dict[str, Any]:
     numbers = {"percentile_0.5": -80.0, "percentile_99.5": 200.0, "mean": 30.0, "std": 35.0}
-    grid = {
-        "median_spacing": [1.0, 1.0, 3.0],
-        "fine_spacing": [0.8, 0.8, 1.5],
-        "median_shape": [400.0, 400.0, 120.0],
-    }
+    grid = {"median_spacing": [1.0, 1.0, 3.0], "fine_spacing": [0.8, 0.8, 1.5], "median_shape": [400.0, 400.0, 120.0]}
     common = {**grid, "intensity": {"foreground": numbers, "body": numbers}}
     return {
         "modalities": {
@@ -44,11 +45,7 @@ def test_plan_follows_the_paper_and_survives_json() -> None:
     pet, ct = plan.modalities
     assert plan.names == ("pet", "ct")
     assert plan.reference == "ct"  # the labels are drawn on it
-    assert (ct.normalisation.scheme, ct.normalisation.low, ct.normalisation.high) == (
-        "clip_zscore",
-        -80.0,
-        200.0,
-    )
+    assert (ct.normalisation.scheme, ct.normalisation.low, ct.normalisation.high) == ("clip_zscore", -80.0, 200.0)
     assert pet.normalisation.scheme == "zscore_body"
     assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
@@ -63,12 +60,7 @@ def test_overrides() -> None:
         register="rigid",
         normalise={"ct": "zscore_body", "pet": "none"},
     )
-    assert (plan.spacing, plan.patch, plan.reference, plan.register) == (
-        (2, 2, 2),
-        (128, 128, 64),
-        "pet",
-        "rigid",
-    )
+    assert (plan.spacing, plan.patch, plan.reference, plan.register) == ((2, 2, 2), (128, 128, 64), "pet", "rigid")
     assert [m.normalisation.scheme for m in plan.modalities] == ["none", "zscore_body"]
     assert plan.windows == ((4, 4, 2), (8, 8, 4), (4, 4, 2), (4, 4, 2))  # the paper's, for HECKTOR's patch
 
@@ -83,20 +75,14 @@ def test_overrides() -> None:
         ({"register": "deformable"}, ConfigError, "choose none"),
     ],
 )
-def test_bad_settings_say_what_would_do(
-    arguments: dict[str, Any], error: type[Exception], message: str
-) -> None:
+def test_bad_settings_say_what_would_do(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         make_plan(DATASET, fingerprint(), **arguments)
 
 
 def test_patch_fits_image_and_budget() -> None:
     assert choose_patch((1, 1, 1), [1, 1, 1], [240, 240, 155]) == (96, 96, 96)  # BraTS in the paper
-    assert choose_patch((1, 1, 1), [1, 1, 1], [35, 50, 35]) == (
-        32,
-        64,
-        32,
-    )  # small images need no large patch
+    assert choose_patch((1, 1, 1), [1, 1, 1], [35, 50, 35]) == (32, 64, 32)  # small images need no large patch
     assert choose_patch((1, 1, 5), [1, 1, 5], [400, 400, 40])[2] == 32  # thick slices: a flat patch
     for shape in ([20, 20, 20], [64, 500, 64], [512, 512, 900]):
         patch = choose_patch((1, 1, 2), [1, 1, 2], shape)
@@ -110,11 +96,7 @@ def test_thick_slices_are_not_upsampled_to_the_median_of_the_others() -> None:
 
 
 def cases(count: int, visits: int = 2, **extra: Any) -> list[Case]:
-    return [
-        Case(name=f"p{i}_{v}", patient=f"p{i}", images={}, **extra)
-        for i in range(count)
-        for v in range(visits)
-    ]
+    return [Case(name=f"p{i}_{v}", patient=f"p{i}", images={}, **extra) for i in range(count) for v in range(visits)]
 
 
 def test_split_is_6_2_2_by_patient_and_by_seed() -> None:
@@ -153,3 +135,29 @@ def test_folds_cover_every_patient_once_and_never_the_test_cases() -> None:
 def test_nnunet_folds_are_honoured() -> None:
     found = cases(3, 1)
     assert given_folds(found, [(["p0_0", "gone"], ["p1_0"])]) == [{"train": ["p0_0"], "validation": ["p1_0"]}]
+
+
+def test_slices_across_different_axes_are_brought_to_one() -> None:
+    """Sagittal and axial scans with thick slices: the median over patient axes would fit neither of them."""
+    sagittal = {"mr": {"spacing": [9.0, 0.7, 0.7], "shape": [12, 300, 300]}}
+    axial = {"mr": {"spacing": [0.7, 0.7, 9.0], "shape": [300, 300, 12]}}
+    assert network_axes([sagittal, axial]) == "slices"
+    assert network_axes([sagittal, sagittal]) == network_axes([axial]) == "patient"
+    assert axis_order([9.0, 0.7, 0.7], "slices") == [1, 2, 0]
+    assert axis_order([0.7, 0.7, 9.0], "slices") == [0, 1, 2]
+    assert axis_order([1.0, 1.0, 1.0], "slices") == [0, 1, 2]
+    assert axis_order([9.0, 0.7, 0.7], "patient") == [0, 1, 2]
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_labels_return_from_a_grid_with_slices_last(axis: int, tools: Any) -> None:
+    """What N2 of the newcomer met: with the slices' axis last nothing is lost, whichever way the slices lie."""
+    shape, spacing = [40, 44, 48], [1.0, 1.0, 1.0]
+    shape[axis], spacing[axis] = 10, 6.0
+    affine = tools.centred(tuple(shape), tuple(spacing))
+    image = tools.volume(tools.phantom("mr", tuple(shape), affine), affine)
+    label = tools.volume(tools.lesion(tuple(shape), affine), affine)
+    plan = replace(tools.plan({"t1": "mr"}, (1.0, 1.0, 6.0)), axes="slices")
+    array, placement = to_network({"t1": image}, plan)
+    assert array.shape[3] <= 10
+    assert np.array_equal(from_network(label_to_network(label, placement), placement), label.array)

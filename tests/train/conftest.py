@@ -1,16 +1,13 @@
 """What the tests of training share; `tiny_training.py` is also used by the script that is killed."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from tiny_training import TINY, plan_of, write_prepared
-
+from support.cases import *  # noqa: F403
+from support.tiny_training import TINY, plan_of, write_prepared
 from veloxseg.model.config import PRESETS
 
 
@@ -35,11 +32,4 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def quick() -> dict[str, Any]:
     """Settings of a training of seconds."""
-    return {
-        "model": "tiny",
-        "batch": 2,
-        "epochs": 2,
-        "warmup_epochs": 0,
-        "validate_every": 1,
-        "learning_rate": 2e-3,
-    }
+    return {"model": "tiny", "batch": 2, "epochs": 2, "warmup_epochs": 0, "validate_every": 1, "learning_rate": 2e-3}

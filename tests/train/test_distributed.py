@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 # sums over processes are added in another order than over a batch, and AdamW turns the sign of a gradient near zero
 # into a whole step, so differences of 1e-7 after the first step grow; at this rate 5e-5 was seen
 TOLERANCE = 5e-4
@@ -31,8 +31,8 @@ SETTINGS = [
 def arguments(prepared: Path, run: Path, *options: str) -> list[str]:
     """A script that knows the tiny preset, and what `veloxseg train` is given."""
     script = (
-        f"import sys; sys.path.insert(0, {str(HERE)!r})\n"
-        "from tiny_training import TINY\n"
+        f"import sys; sys.path.insert(0, {str(TESTS)!r})\n"
+        "from support.tiny_training import TINY\n"
         "from veloxseg.model.config import PRESETS\n"
         "PRESETS['tiny'] = TINY\n"
         "from veloxseg.cli import main\n"

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_training import plan_of, write_prepared
 
+from support.tiny_training import plan_of, write_prepared
 from veloxseg.cli import main
 from veloxseg.errors import ConfigError, ModelError
-from veloxseg.modelfolder import ModelFolder
-from veloxseg.networks import load_network
+from veloxseg.model.losses import LOSSES, Target
+from veloxseg.model_folder import ModelFolder, load_network
 from veloxseg.prepare.store import Prepared
 from veloxseg.train import loop
 from veloxseg.train.loop import train
@@ -47,25 +47,13 @@ def test_one_case_is_overfitted(tmp_path: Path, quick: dict[str, Any]) -> None:
 @pytest.fixture(scope="module")
 def run(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished training, by the command line."""
-    from tiny_training import TINY
-
+    from support.tiny_training import TINY
     from veloxseg.model.config import PRESETS
 
     folder = tmp_path_factory.mktemp("runs") / "run"
     PRESETS["tiny"] = TINY
     torch.set_num_threads(1)
-    options = [
-        "--model",
-        "tiny",
-        "--epochs",
-        "3",
-        "--set",
-        "batch=2",
-        "--set",
-        "validate_every=2",
-        "--set",
-        "ema=0.5",
-    ]
+    options = ["--model", "tiny", "--epochs", "3", "--set", "batch=2", "--set", "validate_every=2", "--set", "ema=0.5"]
     assert main(["train", str(prepared), "-o", str(folder), *options, "--set", "modality_dropout=0.3"]) == 0
     return folder
 
@@ -98,9 +86,7 @@ def test_the_model_is_the_moving_average_that_was_validated(run: Path, prepared:
     data, folder = Prepared.open(prepared), ModelFolder.open(run)
     score = validate_case(load_network(folder), data, "c", data.plan, overlap=0.5)["lesion"]
     assert score == pytest.approx(folder.provenance["validation"]["dice"])
-    blind = validate_case(load_network(folder), data, "c", data.plan, overlap=0.5, available=("pet",))[
-        "lesion"
-    ]
+    blind = validate_case(load_network(folder), data, "c", data.plan, overlap=0.5, available=("pet",))["lesion"]
     assert blind == pytest.approx(folder.provenance["missing_modalities"]["pet"])
 
 
@@ -149,9 +135,7 @@ def test_a_loss_that_is_not_finite_changes_nothing_and_ends_the_training(
 def test_validating_does_not_touch_training(prepared: Path, tmp_path: Path, quick: dict[str, Any]) -> None:
     for every in (1, 3):
         train(prepared, tmp_path / str(every), quick | {"epochs": 3, "validate_every": every})
-    first, second = (
-        load_file(tmp_path / every / "checkpoints/000000006.safetensors") for every in ("1", "3")
-    )
+    first, second = (load_file(tmp_path / every / "checkpoints/000000006.safetensors") for every in ("1", "3"))
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
@@ -163,6 +147,38 @@ def test_a_peer_trains_by_the_same_loop(prepared: Path, tmp_path: Path, quick: d
     folder = ModelFolder.open(tmp_path / "run")
     assert folder.architecture == "slim-unetr"
     load_network(folder)
+
+
+@pytest.mark.parametrize("teachers", [True, False])
+def test_a_loss_is_one_function_and_one_line(
+    prepared: Path, tmp_path: Path, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch, teachers: bool
+) -> None:
+    def toy(logits: torch.Tensor, label: torch.Tensor, target: Target) -> tuple[torch.Tensor, torch.Tensor]:
+        error = (logits.softmax(1)[:, 1] - label).square().mean()
+        return error, torch.zeros_like(error)
+
+    monkeypatch.setitem(LOSSES, "toy", toy)
+    state = train(prepared, tmp_path / "run", quick | {"loss": "toy", "teachers": teachers})
+    assert state.finished
+    assert all(0 < row["cross_entropy"] < 1 for row in state.history)
+    assert all(row["dice"] == 0 for row in state.history)
+    assert train(prepared, tmp_path / "run", {"loss": "toy"}, resume=True).finished
+    with pytest.raises(ConfigError, match="loss"):
+        train(prepared, tmp_path / "run", {"loss": "ce_dice"}, resume=True)
+
+
+def test_settings_of_a_run_before_there_was_a_choice_of_losses(
+    prepared: Path, tmp_path: Path, quick: dict[str, Any]
+) -> None:
+    train(prepared, tmp_path / "run", quick | {"epochs": 1})
+    settings = json.loads((tmp_path / "run" / "settings.json").read_text())
+    assert settings["settings"].pop("loss") == "ce_dice"
+    (tmp_path / "run" / "settings.json").write_text(json.dumps(settings))
+    assert train(prepared, tmp_path / "run", resume=True).finished
+
+
+def test_more_threads_than_cores(prepared: Path, tmp_path: Path, quick: dict[str, Any]) -> None:
+    assert train(prepared, tmp_path / "run", quick | {"epochs": 1, "steps_per_epoch": 1, "threads": 64}).finished
 
 
 def test_one_modality_and_early_fusion_give_models_that_load(
@@ -181,9 +197,7 @@ def test_a_timed_training_keeps_its_time(prepared: Path, tmp_path: Path, quick: 
     assert state.finished
     assert state.seconds < 15  # 9 and what a busy machine adds
     assert state.history[-1]["learning_rate"] < max(row["learning_rate"] for row in state.history)
-    assert (
-        state.history[-1]["validation_dice"] is not None
-    )  # the last epoch counts, however the plan has changed
+    assert state.history[-1]["validation_dice"] is not None  # the last epoch counts, however the plan has changed
 
 
 def test_bf16_trains(prepared: Path, tmp_path: Path, quick: dict[str, Any]) -> None:
@@ -200,6 +214,9 @@ def test_bf16_trains(prepared: Path, tmp_path: Path, quick: dict[str, Any]) -> N
         (["--set", "rate=1"], "unknown setting 'rate'"),
         (["--set", "modalities=mr"], "this data set has ct, pet"),
         (["--devices", "many"], "try --accelerator auto"),
+        (["--devices", "²"], "try --accelerator auto"),
+        (["--devices", "9" * 5000], "try --accelerator auto"),
+        (["--set", "loss=hinge"], "ce_dice"),
     ],
 )
 def test_what_cannot_be_trained_is_one_line_and_leaves_nothing(
@@ -210,6 +227,14 @@ def test_what_cannot_be_trained_is_one_line_and_leaves_nothing(
     assert message in error
     assert error.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_a_strange_number_of_processes_is_one_line(
+    prepared: Path, tmp_path: Path, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "many")
+    with pytest.raises(ConfigError, match="WORLD_SIZE is 'many'"):
+        train(prepared, tmp_path / "run", quick)
 
 
 def test_processes_that_do_not_know_of_each_other_are_refused(

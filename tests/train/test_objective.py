@@ -5,14 +5,13 @@ from unittest import mock
 
 import pytest
 import torch
-from tiny_training import plan_of
 from torch import Tensor
 
-from veloxseg.model.losses import region_loss, segmentation_loss
+from support.tiny_training import plan_of
+from veloxseg.model.losses import SegmentationLoss, choose_loss, region_loss, segmentation_loss, two_class_loss
 from veloxseg.prepare.plan import Plan
-from veloxseg.train.objective import TERMS, Objective, TaughtObjective, build_objective, loss_for
+from veloxseg.train.objective import TERMS, Objective, TaughtObjective, build_objective, target_of
 from veloxseg.train.recipe import Recipe, network_settings
-from veloxseg.train.twoclass import two_class_loss
 
 SIZE = (32, 32, 64)
 
@@ -21,6 +20,10 @@ def build(plan: Plan, **settings: Any) -> Objective:
     recipe = Recipe(**{"model": "tiny", **settings})
     torch.manual_seed(0)
     return build_objective(*network_settings(recipe, plan), plan, recipe)
+
+
+def loss_for(plan: Plan) -> SegmentationLoss:
+    return choose_loss("ce_dice", target_of(plan))[0]
 
 
 def sample(values: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
@@ -72,9 +75,7 @@ def test_label_values_need_not_be_consecutive() -> None:
     logits = torch.randn(2, 3, 4, 4, 4)
     classes = torch.randint(0, 4, (2, 4, 4, 4))  # 3 is ignored
     label = torch.tensor([0, 2, 7, 5])[classes]
-    assert torch.equal(
-        torch.stack(loss_for(odd)(logits, label)), torch.stack(segmentation_loss(logits, classes, 3))
-    )
+    assert torch.equal(torch.stack(loss_for(odd)(logits, label)), torch.stack(segmentation_loss(logits, classes, 3)))
 
 
 def test_regions_have_their_own_loss() -> None:

@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tiny_training import plan_of
 
+from support.tiny_training import plan_of
 from veloxseg.errors import ConfigError
 from veloxseg.train.recipe import Recipe, choose_modalities, network_settings, parse_overrides
 
@@ -42,8 +42,8 @@ def test_overrides_are_typed(text: str, key: str, value: Any) -> None:
     ("text", "message"),
     [
         ("rate=1", "unknown setting 'rate'; choose from .*learning_rate"),
-        ("batch=two", "batch is 'two'; it must be a whole number"),
-        ("ema=much", "it must be a number"),
+        ("batch=two", "batch is 'two', expected a whole number from 1 to 4096"),
+        ("ema=much", "expected a finite number"),
         ("deep_supervision=maybe", "true or false"),
         ("batch", "key=value"),
     ],
@@ -96,3 +96,14 @@ def test_one_modality_brings_its_own_reference() -> None:
     with pytest.raises(ConfigError, match="no modality mr; this data set has ct, pet"):
         choose_modalities(plan_of(), ("mr",))
     assert replace(plan, modalities=plan_of().modalities, reference="ct") == plan_of()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["threads=-5", "seed=-1", "warmup_epochs=nan", "batch=0", "batch=1e9", "epochs=" + "9" * 5000, "learning_rate=inf",
+     "weight_decay=-1", "fold=-1", "workers=²", "ema=1", "transfer=gramm", "max_minutes=0", "steps_per_epoch=-3"],
+)  # fmt: skip
+def test_numbers_out_of_range_are_bad_input(text: str) -> None:
+    with pytest.raises(ConfigError, match="expected") as raised:
+        Recipe(**parse_overrides([text]))
+    assert len(str(raised.value)) < 250

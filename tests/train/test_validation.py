@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from tiny_training import plan_of
 
+from support.tiny_training import plan_of
 from veloxseg.train.validation import case_dice, mean_dice, structures, subset_name, subsets
 
 

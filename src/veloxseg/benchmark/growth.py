@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from veloxseg.benchmark.machine import describe, peak_rss_mb, pin, rss_mb
 from veloxseg.console import say
+from veloxseg.machine import describe, peak_rss_mb, pin, rss_mb
 
 if TYPE_CHECKING:
     from torch import nn
@@ -46,9 +46,7 @@ def coefficients(pairs: int = 4) -> dict[str, float]:
 def measure() -> list[dict[str, Any]]:
     """Seconds, memory and real multiply-accumulates of each kind at each patch, in turn in one process."""
     job = [sys.executable, "-m", "veloxseg.benchmark.growth"]
-    rows: list[dict[str, Any]] = json.loads(
-        subprocess.run([*job, "time"], stdout=subprocess.PIPE, check=True).stdout
-    )
+    rows: list[dict[str, Any]] = json.loads(subprocess.run([*job, "time"], stdout=subprocess.PIPE, check=True).stdout)
     machine = describe()
     for row in rows:
         say(f"  memory of {row['attention']} attention at {row['patch']}³")
@@ -104,17 +102,12 @@ def _plain_attention(window: int) -> "nn.Module":
             x = F.pad(x_MBXYZC[0], (0, 0, 0, pad, 0, pad, 0, pad))
             n, w = (size + pad) // window, window
             #   B X Y Z C  →  (B nx ny nz) 1 (x y z) C
-            tokens = (
-                x.reshape(-1, n, w, n, w, n, w, WIDTH)
-                .permute(0, 1, 3, 5, 2, 4, 6, 7)
-                .reshape(-1, 1, w**3, WIDTH)
-            )
+            tokens = x.reshape(-1, n, w, n, w, n, w, WIDTH).permute(0, 1, 3, 5, 2, 4, 6, 7).reshape(-1, 1, w**3, WIDTH)
             q, k, v = self.qkv(tokens).chunk(3, dim=-1)
             out = self.mix(F.scaled_dot_product_attention(q, k, v))
             volume = out.reshape(-1, n, n, n, w, w, w, WIDTH).permute(0, 1, 4, 2, 5, 3, 6, 7)
             whole = volume.reshape(1, -1, n * w, n * w, n * w, WIDTH)
-            kept: torch.Tensor = whole[:, :, :size, :size, :size]
-            return kept
+            return whole[:, :, :size, :size, :size]
 
     return PlainAttention()
 
@@ -158,7 +151,7 @@ def _memory(kind: str, patch: int) -> float:
     run = _run(kind, patch)
     before = rss_mb()
     run()
-    return max(0.0, peak_rss_mb() - before)
+    return max(0.0, (peak_rss_mb() or 0.0) - (before or 0.0))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from veloxseg.errors import ConfigError
-from veloxseg.modelfolder import ModelFolder
+from veloxseg.model_folder import ModelFolder
 from veloxseg.peers.registry import PEERS
 from veloxseg.prepare.plan import ModalityPlan, Normalisation, Plan
 
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MODELS", "YARDSTICK", "BenchmarkModel", "Published", "find_model", "write_folder"]
 
-YARDSTICK = (
-    "unet"  # MONAI's BasicUNet in eager PyTorch: everyone has it, so ratios to it travel between machines
-)
+YARDSTICK = "unet"  # MONAI's BasicUNet in eager PyTorch: everyone has it, so ratios to it travel between machines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +62,7 @@ class BenchmarkModel:
     def build(self) -> "nn.Module":
         import torch
 
-        from veloxseg.networks import build_network
+        from veloxseg.model_folder import build_network
 
         torch.manual_seed(0)
         return build_network(self.architecture, self.settings()).eval()
@@ -95,9 +93,7 @@ MODELS: dict[str, BenchmarkModel] = {
             name=name,
             title=peer.title,
             preset=None,
-            published=Published(
-                parameters=peer.parameters, macs=peer.macs, cpu=peer.cpu, gpu=peer.gpu, dice=peer.dice
-            ),
+            published=Published(parameters=peer.parameters, macs=peer.macs, cpu=peer.cpu, gpu=peer.gpu, dice=peer.dice),
         )
         for name, peer in PEERS.items()
     },
@@ -112,7 +108,7 @@ def find_model(name: str) -> BenchmarkModel:
 
 def write_folder(model: BenchmarkModel, network: "nn.Module", path: Path) -> ModelFolder:
     """A MODEL folder of this network, as training would leave it."""
-    from veloxseg.networks import save_weights
+    from veloxseg.model_folder import save_weights
 
     path.mkdir(parents=True, exist_ok=True)
     names = [f"channel{i}" for i in range(sum(model.in_channels))]
@@ -132,8 +128,7 @@ def _plan(model: BenchmarkModel, modalities: Sequence[str]) -> Plan:
     return Plan(
         dataset=model.name,
         modalities=tuple(
-            ModalityPlan(name=name, kind="other", normalisation=Normalisation(scheme="none"))
-            for name in modalities
+            ModalityPlan(name=name, kind="other", normalisation=Normalisation(scheme="none")) for name in modalities
         ),
         reference=modalities[0],
         spacing=(2.0, 2.0, 2.0),

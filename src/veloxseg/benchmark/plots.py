@@ -20,12 +20,7 @@ PLACES = (
     ((0, -11), "center"),
 )
 MARKERS = {"torch": "o", "onnx": "s", "openvino": "^", "native": "D"}
-RUNTIME_NAMES = {
-    "torch": "eager PyTorch",
-    "onnx": "onnxruntime",
-    "openvino": "OpenVINO",
-    "native": "our kernels",
-}
+RUNTIME_NAMES = {"torch": "eager PyTorch", "onnx": "onnxruntime", "openvino": "OpenVINO", "native": "our kernels"}
 
 
 def plot_throughput(rows: Sequence[Row], path: Path) -> None:
@@ -35,21 +30,16 @@ def plot_throughput(rows: Sequence[Row], path: Path) -> None:
     for model in dict.fromkeys(row["model"] for row in rows):
         mine = sorted((r for r in rows if r["model"] == model), key=lambda r: r["patches_per_second"])
         size = mine[0]["parameters"] / 1e6
-        axes.plot(
-            [size] * len(mine), [r["patches_per_second"] for r in mine], color=LINK, linewidth=0.8, zorder=1
-        )
+        axes.plot([size] * len(mine), [r["patches_per_second"] for r in mine], color=LINK, linewidth=0.8, zorder=1)
         for row in mine:
             low, high = row["patches_per_second_low"], row["patches_per_second_high"]
             axes.vlines(size, low, high, color=_colour(row), linewidth=2.5, alpha=0.35, zorder=2)
             axes.scatter(
-                size, row["patches_per_second"], marker=MARKERS[row["runtime"]], color=_colour(row), zorder=3
+                size, row["patches_per_second"], marker=MARKERS.get(row["runtime"], "x"), color=_colour(row), zorder=3
             )
         labels.append((mine[-1], size, mine[-1]["patches_per_second"]))
     axes.set(
-        xscale="log",
-        yscale="log",
-        xlabel="parameters / million",
-        ylabel="patches / s (bars: interquartile range)",
+        xscale="log", yscale="log", xlabel="parameters / million", ylabel="patches / s (bars: interquartile range)"
     )
     _runtime_legend(axes, {row["runtime"] for row in rows})
     _write_labels(figure, axes, labels)
@@ -65,7 +55,7 @@ def plot_dice(rows: Sequence[Row], path: Path) -> None:
         dice = best["published"]["dice"]
         if dice is not None:
             axes.scatter(
-                best["patches_per_second"], dice, marker=MARKERS[best["runtime"]], color=_colour(best)
+                best["patches_per_second"], dice, marker=MARKERS.get(best["runtime"], "x"), color=_colour(best)
             )
             labels.append((best, best["patches_per_second"], dice))
     axes.set(xscale="log", xlabel="patches / s, fastest runtime", ylabel="Dice / %, from the paper")
@@ -143,8 +133,9 @@ def _write_labels(figure: Any, axes: Any, labels: Sequence[tuple[Row, float, flo
 
 
 def _runtime_legend(axes: Any, runtimes: set[str]) -> None:
-    for runtime in (name for name in MARKERS if name in runtimes):
-        axes.scatter([], [], marker=MARKERS[runtime], color="#555555", label=RUNTIME_NAMES[runtime])
+    for runtime in (name for name in (*MARKERS, *sorted(runtimes - MARKERS.keys())) if name in runtimes):
+        name = RUNTIME_NAMES.get(runtime, runtime)
+        axes.scatter([], [], marker=MARKERS.get(runtime, "x"), color="#555555", label=name)
     axes.legend(frameon=False, loc="lower left")
 
 

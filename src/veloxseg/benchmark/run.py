@@ -18,17 +18,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from veloxseg.benchmark.machine import allowed_cores, describe
 from veloxseg.benchmark.models import YARDSTICK, BenchmarkModel, find_model, write_folder
 from veloxseg.console import say, warn
 from veloxseg.errors import ConfigError, VeloxSegError
-from veloxseg.infer.native_runtime import is_built
-from veloxseg.infer.runtime import usable_runtimes
-from veloxseg.modelfolder import ModelFolder
+from veloxseg.machine import allowed_cores, describe
+from veloxseg.model_folder import ModelFolder
+from veloxseg.runtimes import RUNTIMES, obstacle
 
-__all__ = ["RUNTIMES", "benchmark"]
-
-RUNTIMES = ("torch", "onnx", "openvino", "native")
+__all__ = ["benchmark"]
 
 
 @dataclass
@@ -59,7 +56,7 @@ class Contender:
 
 def benchmark(
     models: Sequence[str],
-    runtimes: Sequence[str] = RUNTIMES,
+    runtimes: Sequence[str] = tuple(reversed(RUNTIMES)),
     threads: Sequence[int] | None = None,
     *,
     batches: Sequence[int] = (1,),
@@ -72,11 +69,7 @@ def benchmark(
     """
     chosen = [find_model(name) for name in dict.fromkeys([*models, YARDSTICK])]
     if unknown := [name for name in runtimes if name not in RUNTIMES]:
-        raise ConfigError(f"there is no runtime {unknown[0]!r}; choose from {', '.join(RUNTIMES)}")
-    if "native" in runtimes and not is_built():
-        warn(
-            "the native kernels were not built (no C compiler at installation, or no AVX2); they are left out"
-        )
+        raise ConfigError(f"there is no runtime {unknown[0]!r}; choose from {', '.join(reversed(RUNTIMES))}")
     counts = sorted({min(count, len(allowed_cores())) for count in threads or (1, len(allowed_cores()))})
     machine = describe()
     with tempfile.TemporaryDirectory(prefix="veloxseg-benchmark-") as temporary:
@@ -109,8 +102,9 @@ def _prepare(
         counts = _counts(model, network)
         folder = write_folder(model, network, root / model.name)
         for runtime in wanted:
-            if runtime == "native" and runtime not in usable_runtimes(folder):
-                continue  # it is for VeloxSeg alone
+            if (reason := obstacle(folder, runtime)) is not None:
+                warn(f"{model.title} is left out for {runtime}: {reason}")
+                continue
             try:
                 path = _exported(folder, runtime, root / runtime / model.name)
             except Exception as error:
@@ -128,9 +122,9 @@ def _prepare(
 
 def _exported(folder: ModelFolder, runtime: str, target: Path) -> Path:
     """The folder that the runtime reads: the weights themselves for torch, an exported graph otherwise."""
-    if runtime == "torch":
+    if RUNTIMES[runtime].writer is None:
         return folder.path
-    from veloxseg.infer.convert import convert
+    from veloxseg.runtimes.export import convert
 
     target.mkdir(parents=True)
     convert(folder, runtime, target)
@@ -156,9 +150,7 @@ def _size_mb(folder: Path) -> float:
 
 def _time(contenders: Sequence[Contender], root: Path) -> None:
     """All contenders of one thread count, in turn, in one fresh process."""
-    answers = _work(
-        {"task": "time", "contenders": [c.job() for c in contenders]}, contenders[0].threads, root
-    )
+    answers = _work({"task": "time", "contenders": [c.job() for c in contenders]}, contenders[0].threads, root)
     for contender, answer in zip(contenders, answers, strict=True):
         contender.measured.update(answer)
     yardstick = next(c for c in contenders if (c.model.name, c.runtime, c.batch) == (YARDSTICK, "torch", 1))
@@ -179,17 +171,12 @@ def _work(job: dict[str, Any], threads: int, root: Path) -> Any:
     job = {**job, "threads": threads, "answer": str(answer), "started": time.monotonic()}
     order.write_text(json.dumps(job), encoding="utf-8")
     command = [sys.executable, "-m", "veloxseg.benchmark.worker", str(order)]
-    private = {
-        **os.environ,
-        "XDG_CACHE_HOME": str(root / "cache"),
-    }  # graphs of random weights are not worth keeping
+    private = {**os.environ, "XDG_CACHE_HOME": str(root / "cache")}  # graphs of random weights are not worth keeping
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=private) as process:
         for line in process.stdout or ():
             say(line.rstrip())
     if process.returncode:
-        raise VeloxSegError(
-            f"the {job['task']} process of the benchmark ended with code {process.returncode}"
-        )
+        raise VeloxSegError(f"the {job['task']} process of the benchmark ended with code {process.returncode}")
     return json.loads(answer.read_text(encoding="utf-8"))
 
 

@@ -29,9 +29,7 @@ class Spread:
 
 
 def spread(seconds: Sequence[float]) -> Spread:
-    low, median, high = (
-        statistics.quantiles(seconds, n=4, method="inclusive") if len(seconds) > 1 else [seconds[0]] * 3
-    )
+    low, median, high = statistics.quantiles(seconds, n=4, method="inclusive") if len(seconds) > 1 else [seconds[0]] * 3
     return Spread(median=median, low=low, high=high, runs=len(seconds))
 
 

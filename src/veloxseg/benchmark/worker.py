@@ -15,9 +15,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from veloxseg.benchmark.machine import peak_rss_mb, pin
 from veloxseg.benchmark.models import BenchmarkModel, find_model
 from veloxseg.console import say
+from veloxseg.machine import peak_rss_mb, pin
 
 __all__ = ["main", "training_step"]
 
@@ -47,14 +47,14 @@ def time_all(job: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def probe(job: dict[str, Any]) -> dict[str, float]:
+def probe(job: dict[str, Any]) -> dict[str, float | None]:
     run, _ = _open(job["contenders"][0], job["threads"])
     run()
     first = time.monotonic() - job["started"]
     return {"cold_start_seconds": first, "peak_rss_mb": peak_rss_mb()}
 
 
-def train(job: dict[str, Any]) -> dict[str, float]:
+def train(job: dict[str, Any]) -> dict[str, float | None]:
     import torch
 
     torch.set_num_threads(job["threads"])
@@ -71,8 +71,8 @@ def _open(contender: dict[str, Any], threads: int) -> tuple[Callable[[], object]
 
     import numpy as np
 
-    from veloxseg.infer.runtime import open_runtime
-    from veloxseg.modelfolder import ModelFolder
+    from veloxseg.model_folder import ModelFolder
+    from veloxseg.runtimes import open_runtime
 
     runtime = open_runtime(ModelFolder.open(contender["folder"]), contender["runtime"], threads=threads)
     shape = (contender["batch"], *contender["input_shape"][1:])
@@ -102,11 +102,7 @@ def training_step(model: BenchmarkModel) -> Callable[[], float]:
     def step() -> float:
         optimiser.zero_grad()
         output = network(image)
-        loss = (
-            sdkt_loss(output, image, label).total
-            if teaches
-            else torch.stack(segmentation_loss(output, label)).sum()
-        )
+        loss = sdkt_loss(output, image, label).total if teaches else torch.stack(segmentation_loss(output, label)).sum()
         loss.backward()
         optimiser.step()
         return loss.item()

@@ -9,9 +9,10 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from veloxseg.console import set_quiet
-from veloxseg.errors import VeloxSegError
+from veloxseg.errors import ConfigError, VeloxSegError, shown
 
 __all__ = ["main"]
 
@@ -33,7 +34,7 @@ VERBS = (
 def build_parser() -> argparse.ArgumentParser:
     from veloxseg import __version__
 
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="veloxseg",
         description="Fast 3-D multimodal medical segmentation on a CPU. Research use only, not a medical device.",
     )
@@ -49,8 +50,24 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+class Parser(argparse.ArgumentParser):
+    """Tells what is wrong with the arguments in one line, as for any other bad input."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{shown(message, 400)}; see `{self.prog} -h`")
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        if action.option_strings and arg_strings == ["--"]:  # of which argparse makes an empty list
+            self.error(f"argument {action.option_strings[-1]}: '--' is no value")
+        return super()._get_values(action, arg_strings)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = build_parser().parse_args(argv)
+    try:
+        arguments = build_parser().parse_args(argv)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     set_quiet(arguments.quiet)
     try:
         return arguments.run(arguments) or 0
@@ -62,9 +79,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
-    except BrokenPipeError:
+    except BrokenPipeError:  # the reader of our output is gone, and the work was not finished
         sys.stderr.close()
-        return 0
+        return 130
+    except MemoryError:
+        print(
+            "error: not enough memory; use smaller scans, fewer --workers, or predict with --max-ram", file=sys.stderr
+        )
+        return 2
     except Exception as error:
         if arguments.debug:
             raise

@@ -6,8 +6,10 @@ BasicUNet always takes part, as a yardstick (U).
 
 import argparse
 
+from veloxseg.cli.numbers import few
 from veloxseg.console import say
 from veloxseg.errors import ConfigError
+from veloxseg.runtimes import RUNTIMES
 
 SUMMARY = "speed, size and memory beside other networks, on this machine"
 
@@ -22,11 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="presets and peers, by comma; 'all' for every one (default: %(default)s)",
     )
     parser.add_argument(
-        "--runtimes",
-        default=DEFAULT_RUNTIMES,
-        help="of torch (eager), onnx, openvino, native, by comma (default: %(default)s)",
+        "--runtimes", default=DEFAULT_RUNTIMES, help=f"of {', '.join(RUNTIMES)}, by comma (default: %(default)s)"
     )
-    parser.add_argument("--threads", type=int, help="threads to run on (default: one, and all cores)")
+    parser.add_argument("--threads", type=few, help="threads to run on (default: one, and all cores)")
     parser.add_argument("--json", metavar="FILE", help="write all figures, one object per row")
 
 

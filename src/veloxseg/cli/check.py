@@ -6,36 +6,30 @@ alone give 0.
 
 import argparse
 
+from veloxseg.cli.numbers import few
+
 SUMMARY = "find every problem of a data set before it is used"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from veloxseg.prepare.layouts import LAYOUTS
+    from veloxseg.dataset.layouts import LAYOUTS
 
-    parser.add_argument(
-        "dataset", metavar="DATASET", help="folder of the data set, or a .csv/.json list of cases"
-    )
-    parser.add_argument(
-        "--layout", default="auto", choices=["auto", *LAYOUTS], help="how the data set is laid out"
-    )
+    parser.add_argument("dataset", metavar="DATASET", help="folder of the data set, or a .csv/.json list of cases")
+    parser.add_argument("--layout", default="auto", choices=["auto", *LAYOUTS], help="how the data set is laid out")
     parser.add_argument("--json", metavar="FILE", help="also write the problems as JSON")
-    parser.add_argument(
-        "--workers", type=int, metavar="N", help="processes (default: one per core, at most 8)"
-    )
+    parser.add_argument("--workers", type=few, metavar="N", help="processes (default: one per core, at most 8)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     from veloxseg.console import say
+    from veloxseg.dataset.check import check_dataset
+    from veloxseg.dataset.layouts import open_dataset
+    from veloxseg.dataset.problems import print_problems
     from veloxseg.files import write_json
-    from veloxseg.prepare.check import check_dataset
-    from veloxseg.prepare.layouts import open_dataset
-    from veloxseg.prepare.parallel import default_workers
-    from veloxseg.prepare.problems import print_problems
+    from veloxseg.machine import default_workers
 
     dataset = open_dataset(arguments.dataset, arguments.layout)
-    say(
-        f"{dataset.name}: {len(dataset.cases)} cases of {', '.join(dataset.modalities)} ({dataset.layout} layout)"
-    )
+    say(f"{dataset.name}: {len(dataset.cases)} cases of {', '.join(dataset.modalities)} ({dataset.layout} layout)")
     report = check_dataset(dataset, default_workers() if arguments.workers is None else arguments.workers)
     print_problems(report)
     if arguments.json:

@@ -30,9 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     from veloxseg import __version__, reference
     from veloxseg.files import read_json, sha256, writable_folder
+    from veloxseg.machine import NOTICE
     from veloxseg.model.network import VeloxSeg
-    from veloxseg.modelfolder import ModelFolder
-    from veloxseg.networks import save_weights
+    from veloxseg.model_folder import ModelFolder, save_weights
     from veloxseg.prepare.plan import Plan
 
     settings = read_json(arguments.config)
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> None:
             "veloxseg": __version__,
             "converted_from": arguments.weights.name,
             "sha256": sha256(arguments.weights),
-            "note": "weights of the paper's authors; research use only, not a medical device",
+            "note": f"weights of the paper's authors; {NOTICE}",
         },
     )
     save_weights(network, folder.weights)
@@ -70,11 +70,7 @@ def read_weights(path: Path) -> "dict[str, Tensor]":
             tensors = load_file(path)
         except SafetensorError as error:
             raise ModelError(f"{path} is damaged ({error}); download it again") from error
-        return {
-            name.removeprefix("weights."): value
-            for name, value in tensors.items()
-            if _is_weight(name, tensors)
-        }
+        return {name.removeprefix("weights."): value for name, value in tensors.items() if _is_weight(name, tensors)}
     import torch
 
     try:
@@ -87,11 +83,7 @@ def read_weights(path: Path) -> "dict[str, Tensor]":
     for key in ("state_dict", "model", "network_weights", "net"):
         if isinstance(found, dict) and isinstance(found.get(key), dict):
             found = found[key]
-    if (
-        not isinstance(found, dict)
-        or not found
-        or not all(isinstance(v, torch.Tensor) for v in found.values())
-    ):
+    if not isinstance(found, dict) or not found or not all(isinstance(v, torch.Tensor) for v in found.values()):
         raise ModelError(f"{path} holds no dictionary of tensors; expected the network's state_dict")
     return found
 
@@ -109,8 +101,7 @@ def default_plan(config: Any) -> Any:
     return Plan(
         dataset="unknown",
         modalities=tuple(
-            ModalityPlan(name=name, kind="other", normalisation=Normalisation(scheme="zscore_body"))
-            for name in names
+            ModalityPlan(name=name, kind="other", normalisation=Normalisation(scheme="zscore_body")) for name in names
         ),
         reference=names[0],
         spacing=(1.0, 1.0, 1.0),

@@ -1,11 +1,14 @@
 """Scores predictions against labels: Dice, HD95, NSD, precision, recall, volumes and lesions, per case and structure.
 
 Cases match by file name, whatever the type (.nii.gz, .nii, .nrrd, .mha). Writes report.html, metrics.json,
-metrics.csv and per-lesion.csv. With -p twice, the methods are compared case by case and tested.
+metrics.csv and per-lesion.csv. With several -p, the methods are compared
+case by case with the first one and tested.
 """
 
 import argparse
 from pathlib import Path
+
+from veloxseg.cli.numbers import few, size
 
 SUMMARY = "score predictions against labels, with a report"
 
@@ -13,50 +16,36 @@ SUMMARY = "score predictions against labels, with a report"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-p", "--predictions", type=Path, action="append", required=True, metavar="FOLDER",
-        help="folder of predicted label maps; give it twice to compare two methods",
+        help="folder of predicted label maps; give it several times to compare methods",
     )  # fmt: skip
     parser.add_argument(
-        "-l",
-        "--labels",
-        type=Path,
-        required=True,
-        metavar="FOLDER",
-        help="folder of true label maps, or a data set",
+        "-l", "--labels", type=Path, required=True, metavar="FOLDER", help="folder of true label maps, or a data set"
     )
-    parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="REPORT", help="folder for the report"
-    )
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="REPORT", help="folder for the report")
     parser.add_argument(
         "--regions", nargs="+", metavar="NAME=VALUES",
         help="structures to score, such as WT=1,2,4 TC=1,4 ET=4, or a known set: brats, brats2023, msd-brain, hecktor",
     )  # fmt: skip
     parser.add_argument(
-        "--images",
-        type=Path,
-        metavar="FOLDER",
-        help="scans to show behind the masks (a data set has its own)",
+        "--images", type=Path, metavar="FOLDER", help="scans to show behind the masks (a data set has its own)"
     )
     parser.add_argument("--names", nargs="+", metavar="NAME", help="names of the methods, one per -p")
     parser.add_argument(
-        "--tolerance",
-        type=float,
-        metavar="MM",
-        help="of NSD (default 2 mm, or a voxel's longest side if larger)",
-    )
-    parser.add_argument(
-        "--threads", type=int, default=1, metavar="N", help="cases scored at the same time (default 1)"
-    )
+        "--tolerance", type=size, metavar="MM",
+        help="how far a surface may be off for NSD (default 2 mm, or the in-plane side of a voxel if that is larger; "
+        "never the thickness of a slice)",
+    )  # fmt: skip
+    parser.add_argument("--threads", type=few, default=1, metavar="N", help="cases scored at the same time (default 1)")
 
 
 def run(arguments: argparse.Namespace) -> None:
     from veloxseg.console import progress, say, warn
     from veloxseg.evaluate import evaluate_folder, write_report
-    from veloxseg.evaluate.images import find_images
-    from veloxseg.evaluate.regions import parse_regions
+    from veloxseg.evaluate.labels import find_images, parse_regions
+    from veloxseg.evaluate.report.tables import report_folder
     from veloxseg.evaluate.terminal import print_policy, print_tables
-    from veloxseg.files import writable_folder
 
-    writable_folder(arguments.output)
+    report_folder(arguments.output)
     if arguments.images is not None:
         find_images(arguments.images)  # a wrong folder is said before the work, not after
     evaluation = evaluate_folder(

@@ -65,9 +65,7 @@ def preset_costs() -> list[dict[str, Any]]:
 def print_presets(rows: list[dict[str, Any]]) -> None:
     from veloxseg.model.count import WHY_THEY_DIFFER
 
-    say(
-        f"{'preset':10s} {'input':16s} {'classes':>7s} {'parameters':>11s} {'MACs':>9s} {'as published':>13s}"
-    )
+    say(f"{'preset':10s} {'input':16s} {'classes':>7s} {'parameters':>11s} {'MACs':>9s} {'as published':>13s}")
     for row in rows:
         size = "×".join(map(str, row["input"]))
         say(
@@ -86,7 +84,7 @@ def describe(path: Path) -> dict[str, Any]:
     try:
         return describe_model(path)
     except ModelError as no_model:
-        from veloxseg.prepare.layouts import open_dataset
+        from veloxseg.dataset.layouts import open_dataset
 
         try:
             dataset = open_dataset(path)
@@ -102,8 +100,8 @@ def describe(path: Path) -> dict[str, Any]:
 
 def describe_model(path: Path) -> dict[str, Any]:
     from veloxseg.files import sha256
-    from veloxseg.infer.runtime import usable_runtimes
-    from veloxseg.modelfolder import ModelFolder
+    from veloxseg.model_folder import ModelFolder
+    from veloxseg.runtimes import usable_runtimes
 
     folder = ModelFolder.open(path)
     plan = folder.plan
@@ -143,7 +141,5 @@ def readable(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {readable(item)}" for name, item in value.items())
     if isinstance(value, list):
-        return (
-            " ".join(readable(item) for item in value) if value and isinstance(value[0], str) else str(value)
-        )
+        return " ".join(readable(item) for item in value) if value and isinstance(value[0], str) else str(value)
     return str(value)

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from veloxseg.cli.numbers import count, number, side
 from veloxseg.console import say
 
 SUMMARY = "write a synthetic PET/CT or brain MR data set, as files"
@@ -10,16 +11,16 @@ SUMMARY = "write a synthetic PET/CT or brain MR data set, as files"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", metavar="OUT", type=Path, help="a new folder")
-    parser.add_argument("--cases", type=int, required=True, metavar="N", help="patients to make")
+    parser.add_argument("--cases", type=count, required=True, metavar="N", help="patients to make")
     parser.add_argument(
-        "--test-cases", type=int, default=0, metavar="N", help="unseen patients besides (imagesTs, labelsTs)"
+        "--test-cases", type=number, default=0, metavar="N", help="unseen patients besides (imagesTs, labelsTs)"
     )
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="S", help="the same seed gives the same files (default 0)"
+        "--seed", type=number, default=0, metavar="S", help="the same seed gives the same files (default 0)"
     )
     parser.add_argument(
         "--size",
-        type=int,
+        type=side,
         nargs=3,
         metavar=("X", "Y", "Z"),
         help="voxels of CT or MR; the body always fits, so fewer are coarser (default 96 64 192, brats 96 112 88)",
@@ -33,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    from veloxseg.machine import default_workers
     from veloxseg.phantom.write import write_dataset
-    from veloxseg.prepare.parallel import default_workers
 
     folder = write_dataset(
         arguments.out,

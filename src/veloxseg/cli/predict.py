@@ -7,74 +7,47 @@ where FILE may be a DICOM folder. Cases that are done are skipped, so a stopped 
 import argparse
 from pathlib import Path
 
+from veloxseg.cli.numbers import amount, count, few, number, share, size
+from veloxseg.image.formats import is_output_name, output_choices
+from veloxseg.runtimes import RUNTIMES
+
 SUMMARY = "segment scans: masks on the scans' own grid"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-m",
-        "--model",
-        action="append",
-        required=True,
-        metavar="MODEL",
-        help="folder; several are an ensemble",
+        "-m", "--model", action="append", required=True, metavar="MODEL", help="folder; several are an ensemble"
     )
     parser.add_argument(
         "-i", "--input", action="append", required=True, metavar="INPUT", help="a folder, or MODALITY=FILE"
     )
     parser.add_argument(
-        "-o",
-        "--output",
-        required=True,
-        type=Path,
-        metavar="OUTPUT",
-        help="a folder; for one case also a file",
+        "-o", "--output", required=True, type=Path, metavar="OUTPUT", help="a folder; for one case also a file"
     )
+    parser.add_argument("--runtime", choices=("auto", *RUNTIMES), default="auto", help="default: the fastest here")
+    parser.add_argument("--threads", type=few, metavar="N", help="default: all cores; with --ray 1 for each worker")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or mps; the latter two by torch (default cpu)")
     parser.add_argument(
-        "--runtime",
-        choices=("auto", "native", "openvino", "onnx", "torch"),
-        default="auto",
-        help="default: the fastest here",
-    )
-    parser.add_argument(
-        "--threads", type=int, metavar="N", help="default: all cores; with --ray 1 for each worker"
-    )
-    parser.add_argument(
-        "--device", default="cpu", help="cpu, cuda or mps; the latter two by torch (default cpu)"
-    )
-    parser.add_argument(
-        "--overlap",
-        type=float,
-        default=0.5,
-        metavar="F",
-        help="of neighbouring windows, 0 to 1 (default 0.5)",
+        "--overlap", type=share, default=0.5, metavar="F", help="of neighbouring windows, 0 to 1 (default 0.5)"
     )
     parser.add_argument("--mirror", action="store_true", help="mean over 8 mirror images, 8 times the work")
-    parser.add_argument("--max-ram", type=float, metavar="GB", help="stay below; refuse what cannot")
+    parser.add_argument("--max-ram", type=size, metavar="GB", help="stay below; refuse what cannot")
     parser.add_argument("--probabilities", action="store_true", help="write them too")
-    parser.add_argument(
-        "--remove-smaller", type=float, default=0.0, metavar="ML", help="drop smaller components"
-    )
+    parser.add_argument("--remove-smaller", type=amount, default=0.0, metavar="ML", help="drop smaller components")
     parser.add_argument("--keep-largest", action="store_true", help="keep one component per label")
     parser.add_argument(
-        "--format",
-        choices=tuple(SUFFIXES),
-        help="default: as the scan; a DICOM scan gives a DICOM SEG",
+        "--format", choices=tuple(output_choices()), help="default: as the scan; a DICOM scan gives a DICOM SEG"
     )
     parser.add_argument("--preview", action="store_true", help="write a picture of every case")
     parser.add_argument("--statistics", action="store_true", help="write volume, SUV and TLG per lesion")
     parser.add_argument(
-        "--series",
-        action="append",
-        default=[],
-        metavar="NAME=X",
-        help="which series of a DICOM folder to read",
+        "--series", action="append", default=[], metavar="NAME=X", help="which series of a DICOM folder to read"
     )
     parser.add_argument(
         "--volume", action="append", default=[], metavar="NAME=N", help="which volume of a 4-D file to read"
     )
-    parser.add_argument("--num-parts", type=int, default=1, metavar="N", help="share a folder among N jobs")
-    parser.add_argument("--part-id", type=int, default=0, metavar="K", help="this job does part K of 0..N-1")
+    parser.add_argument("--num-parts", type=count, default=1, metavar="N", help="share a folder among N jobs")
+    parser.add_argument("--part-id", type=number, default=0, metavar="K", help="this job does part K of 0..N-1")
     parser.add_argument(
         "--ray",
         metavar="ADDRESS",
@@ -82,26 +55,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-SUFFIXES = {"nifti": ".nii.gz", "nrrd": ".nrrd", "mha": ".mha", "dicom-seg": ".dcm"}
-FILE_ENDINGS = (".nii", ".nii.gz", ".nrrd", ".mha", ".dcm")
-
-
 def run(arguments: argparse.Namespace) -> int:
     from veloxseg.console import say
     from veloxseg.files import writable_folder
-    from veloxseg.infer.batch import describe, largest_estimate, predict_cases, predict_one
-    from veloxseg.infer.cases import find_cases, part_of, with_picks
-    from veloxseg.infer.cluster import Job, predict_on_cluster
-    from veloxseg.infer.extras import preview_extra, statistics_extra
-    from veloxseg.infer.predict import Options, Predictor
-    from veloxseg.modelfolder import ModelFolder
+    from veloxseg.machine import NOTICE
+    from veloxseg.model_folder import ModelFolder
+    from veloxseg.predict.batch import Wanted, describe, largest_estimate, predict_cases, predict_one
+    from veloxseg.predict.cluster import Job, predict_on_cluster
+    from veloxseg.predict.extras import EXTRAS
+    from veloxseg.predict.inputs import find_cases, part_of, with_picks
+    from veloxseg.predict.predictor import Options, Predictor
 
     if arguments.ray:
         check_ray(arguments)
     plan = ModelFolder.open(arguments.model[0]).plan
     cases = part_of(find_cases(arguments.input, plan.names), arguments.num_parts, arguments.part_id)
-    cases = with_picks(cases, arguments.series, arguments.volume)
-    one_file = len(cases) == 1 and arguments.output.name.lower().endswith(FILE_ENDINGS)
+    cases = with_picks(cases, arguments.series, arguments.volume, plan.names)
+    one_file = len(cases) == 1 and is_output_name(arguments.output.name)
     options = Options(
         overlap=arguments.overlap,
         mirror=arguments.mirror,
@@ -110,13 +80,11 @@ def run(arguments: argparse.Namespace) -> int:
         keep_largest=arguments.keep_largest,
         max_ram=arguments.max_ram,
     )
-    extras = [
-        extra
-        for wanted, extra in ((arguments.statistics, statistics_extra), (arguments.preview, preview_extra))
-        if wanted
-    ]
-    suffix = SUFFIXES[arguments.format] if arguments.format else None
-    say("research use only, not a medical device")
+    wanted = Wanted(
+        suffix=output_choices()[arguments.format] if arguments.format else None,
+        extras=tuple(name for name in EXTRAS if getattr(arguments, name)),
+    )
+    say(NOTICE)
     if arguments.ray:
         job = Job(
             models=tuple(Path(model).absolute() for model in arguments.model),
@@ -124,25 +92,18 @@ def run(arguments: argparse.Namespace) -> int:
             threads=1 if arguments.threads is None else arguments.threads,
             options=options,
             output=arguments.output.absolute(),
-            suffix=suffix,
-            extras=tuple(extras),
+            wanted=wanted,
         )
         return list_failures(predict_on_cluster(arguments.ray, job, cases), len(cases))
     writable_folder(arguments.output.parent if one_file else arguments.output)
     predictor = Predictor(
-        arguments.model,
-        runtime=arguments.runtime,
-        threads=arguments.threads,
-        device=arguments.device,
-        options=options,
+        arguments.model, runtime=arguments.runtime, threads=arguments.threads, device=arguments.device, options=options
     )
     say(describe(predictor, cases, largest_estimate(predictor, cases)))
     if one_file:
-        predict_one(predictor, cases[0], arguments.output, extras=extras, progress=window_progress)
+        predict_one(predictor, cases[0], arguments.output, wanted, window_progress)
         return 0
-    failures = predict_cases(
-        predictor, cases, arguments.output, suffix=suffix, extras=extras, progress=window_progress
-    )
+    failures = predict_cases(predictor, cases, arguments.output, wanted, window_progress)
     return list_failures(failures, len(cases))
 
 
@@ -157,7 +118,7 @@ def check_ray(arguments: argparse.Namespace) -> None:
         )
     if arguments.device != "cpu":
         raise ConfigError(f"--ray computes on the cpu, not on {arguments.device}; leave --device out")
-    if arguments.output.name.lower().endswith(FILE_ENDINGS):
+    if is_output_name(arguments.output.name):
         raise ConfigError(f"--ray writes to a folder, and {arguments.output} names a file; give a folder")
 
 

@@ -6,30 +6,23 @@ continues where the first stopped. All decisions are in PREPARED/plan.json.
 
 import argparse
 
+from veloxseg.cli.numbers import few, millimetres, number, side
 from veloxseg.errors import ConfigError
 
 SUMMARY = "fingerprint, plan and preprocess a data set"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from veloxseg.prepare.layouts import LAYOUTS
+    from veloxseg.dataset.layouts import LAYOUTS
 
+    parser.add_argument("dataset", metavar="DATASET", help="folder of the data set, or a .csv/.json list of cases")
+    parser.add_argument("-o", "--output", metavar="PREPARED", required=True, help="folder for the prepared cases")
+    parser.add_argument("--layout", default="auto", choices=["auto", *LAYOUTS], help="how the data set is laid out")
     parser.add_argument(
-        "dataset", metavar="DATASET", help="folder of the data set, or a .csv/.json list of cases"
+        "--spacing", type=millimetres, nargs=3, metavar=("X", "Y", "Z"), help="millimetres (default: median)"
     )
-    parser.add_argument(
-        "-o", "--output", metavar="PREPARED", required=True, help="folder for the prepared cases"
-    )
-    parser.add_argument(
-        "--layout", default="auto", choices=["auto", *LAYOUTS], help="how the data set is laid out"
-    )
-    parser.add_argument(
-        "--spacing", type=float, nargs=3, metavar=("X", "Y", "Z"), help="millimetres (default: median)"
-    )
-    parser.add_argument("--patch", type=int, nargs=3, metavar=("X", "Y", "Z"), help="voxels, multiples of 32")
-    parser.add_argument(
-        "--reference", metavar="NAME", help="modality whose grid is used (default: the label's)"
-    )
+    parser.add_argument("--patch", type=side, nargs=3, metavar=("X", "Y", "Z"), help="voxels, multiples of 32")
+    parser.add_argument("--reference", metavar="NAME", help="modality whose grid is used (default: the label's)")
     parser.add_argument(
         "--register",
         default="none",
@@ -43,21 +36,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=SCHEME",
         help="clip_zscore, zscore_body or none, for one modality (default: clip_zscore for CT, zscore_body else)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the 6:2:2 split and the folds (default 0)")
-    parser.add_argument(
-        "--folds", type=int, default=5, metavar="K", help="folds for cross-validation (default 5)"
-    )
-    parser.add_argument(
-        "--workers", type=int, metavar="N", help="processes (default: one per core, at most 8)"
-    )
+    parser.add_argument("--seed", type=number, default=0, help="of the 6:2:2 split and the folds (default 0)")
+    parser.add_argument("--folds", type=few, default=5, metavar="K", help="folds for cross-validation (default 5)")
+    parser.add_argument("--workers", type=number, metavar="N", help="processes (default: one per core, at most 8)")
     parser.add_argument("--pictures", action="store_true", help="also draw a contact sheet per case")
 
 
 def run(arguments: argparse.Namespace) -> None:
     from veloxseg.console import say
-    from veloxseg.prepare.layouts import open_dataset
-    from veloxseg.prepare.parallel import default_workers
-    from veloxseg.prepare.preprocess import Settings, prepare
+    from veloxseg.dataset.layouts import open_dataset
+    from veloxseg.machine import default_workers
+    from veloxseg.prepare.prepare import Settings, prepare
 
     settings = Settings(
         spacing=tuple(arguments.spacing) if arguments.spacing else None,
@@ -70,9 +59,7 @@ def run(arguments: argparse.Namespace) -> None:
         workers=default_workers() if arguments.workers is None else arguments.workers,
     )
     dataset = open_dataset(arguments.dataset, arguments.layout)
-    say(
-        f"{dataset.name}: {len(dataset.cases)} cases of {', '.join(dataset.modalities)} ({dataset.layout} layout)"
-    )
+    say(f"{dataset.name}: {len(dataset.cases)} cases of {', '.join(dataset.modalities)} ({dataset.layout} layout)")
     prepared = prepare(dataset, arguments.output, settings)
     plan, split = prepared.plan, prepared.split()
     say(f"spacing {_sizes(plan.spacing)} mm, patch {_sizes(plan.patch)}, reference {plan.reference}")
@@ -87,9 +74,7 @@ def run(arguments: argparse.Namespace) -> None:
 def _schemes(entries: list[str]) -> dict[str, str]:
     for entry in entries:
         if "=" not in entry:
-            raise ConfigError(
-                f"--normalise {entry!r} has no '='; write for example --normalise ct=zscore_body"
-            )
+            raise ConfigError(f"--normalise {entry!r} has no '='; write for example --normalise ct=zscore_body")
     return dict(entry.split("=", 1) for entry in entries)
 
 

@@ -10,6 +10,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from veloxseg.cli.numbers import count, few, number, size
 from veloxseg.console import say
 
 SUMMARY = "train a network on prepared data"
@@ -18,12 +19,8 @@ SUMMARY = "train a network on prepared data"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter  # keeps the paragraphs of the text above
     parser.add_argument("prepared", metavar="PREPARED", type=Path, help="a folder made by `veloxseg prepare`")
-    parser.add_argument(
-        "-o", "--output", metavar="RUN", type=Path, required=True, help="the training's folder"
-    )
-    parser.add_argument(
-        "--model", metavar="NAME", help="b (default), s, l, b+, c, or a peer such as slim-unetr"
-    )
+    parser.add_argument("-o", "--output", metavar="RUN", type=Path, required=True, help="the training's folder")
+    parser.add_argument("--model", metavar="NAME", help="b (default), s, l, b+, c, or a peer such as slim-unetr")
     parser.add_argument(
         "--set",
         action="append",
@@ -31,42 +28,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="change a setting of the recipe, such as learning_rate=1e-3; an unknown key lists all",
     )
-    parser.add_argument("--epochs", type=int, metavar="N", help="default 300, as in the paper")
+    parser.add_argument("--epochs", type=count, metavar="N", help="default 300, as in the paper")
     parser.add_argument(
         "--max-minutes",
-        type=float,
+        type=size,
         metavar="N",
         help="a short training for a CPU: higher rate, smaller batch, no teachers, a schedule that ends in this time",
     )
     parser.add_argument(
-        "--fold", type=int, metavar="K", help="a fold of cross-validation, instead of the 6:2:2 split"
+        "--fold", type=number, metavar="K", help="a fold of cross-validation, instead of the 6:2:2 split"
     )
     parser.add_argument(
-        "--continue",
-        dest="resume",
-        action="store_true",
-        help="go on with the training in RUN, if there is one",
+        "--continue", dest="resume", action="store_true", help="go on with the training in RUN, if there is one"
     )
     parser.add_argument("--precision", metavar="P", help="32-true (default) or bf16-mixed")
     parser.add_argument("--accelerator", default="auto", choices=("auto", "cpu", "gpu", "mps"))
-    parser.add_argument(
-        "--devices", default="1", metavar="N", help="processes on this machine, one per device"
-    )
-    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="machines (default 1)")
+    parser.add_argument("--devices", default="1", metavar="N", help="processes on this machine, one per device")
+    parser.add_argument("--nodes", type=few, default=1, metavar="N", help="machines (default 1)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     from veloxseg.train.recipe import SHORT, parse_overrides
 
     settings: dict[str, Any] = dict(SHORT) if arguments.max_minutes is not None else {}
-    named = {
-        name: getattr(arguments, name) for name in ("model", "epochs", "max_minutes", "fold", "precision")
-    }
+    named = {name: getattr(arguments, name) for name in ("model", "epochs", "max_minutes", "fold", "precision")}
     settings |= {name: value for name, value in named.items() if value is not None}
     settings |= parse_overrides(arguments.set)
 
+    from veloxseg.train.engine import Stopped
     from veloxseg.train.loop import train
-    from veloxseg.train.stopping import Stopped
 
     try:
         train(
@@ -75,10 +65,14 @@ def run(arguments: argparse.Namespace) -> int:
             settings,
             resume=arguments.resume,
             accelerator=arguments.accelerator,
-            devices=int(arguments.devices) if arguments.devices.isdigit() else arguments.devices,
+            devices=int(arguments.devices) if _is_count(arguments.devices) else arguments.devices,
             nodes=arguments.nodes,
         )
     except Stopped as stopped:
         say(str(stopped))
         return 130
     return 0
+
+
+def _is_count(text: str) -> bool:
+    return text.isdecimal() and len(text) < 10  # Python refuses to read numbers of thousands of digits

@@ -1,18 +1,19 @@
 """`Evaluation`: all scores of one or more methods on a set of cases, and every figure that follows from them."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from veloxseg.evaluate.lesions import Detection
-from veloxseg.evaluate.metrics import METRICS, POLICY, Scores
+from veloxseg.evaluate.lesions import DEFINITION, Detection, LesionSummary, summarise_lesions
+from veloxseg.evaluate.metrics import METRICS, POLICY, PRIMARY, TOLERANCE_RULE, Outcome, Scores, policy
 from veloxseg.evaluate.statistics import Comparison, Summary, compare, holm, summarise
+from veloxseg.image.regions import CONNECTIVITY
+from veloxseg.machine import NOTICE
 
-__all__ = ["COMPARED", "Evaluation", "LesionSummary", "Row"]
-
-COMPARED = ("dice", "hd95_mm", "nsd", "precision", "recall", "volume_error_ml")
+__all__ = ["Evaluation", "Row"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,44 +25,6 @@ class Row:
     structure: str
     scores: Scores
     detection: Detection
-
-
-@dataclass(frozen=True, kw_only=True)
-class LesionSummary:
-    """Lesions of all cases together; volumes are means per case, of false negatives over the cases with lesions."""
-
-    lesions: int
-    found: int
-    false: int
-    false_negative_ml: float
-    false_positive_ml: float
-
-    @property
-    def recall(self) -> float:
-        return self.found / self.lesions if self.lesions else math.nan
-
-    @property
-    def precision(self) -> float:
-        return self.found / (self.found + self.false) if self.found + self.false else math.nan
-
-    @property
-    def f1(self) -> float:
-        total = self.lesions + self.found + self.false  # = 2TP + FN + FP
-        return 2 * self.found / total if total else math.nan
-
-    def to_json(self) -> dict[str, Any]:
-        values = {
-            "lesions": self.lesions,
-            "found": self.found,
-            "missed": self.lesions - self.found,
-            "false": self.false,
-            "recall": self.recall,
-            "precision": self.precision,
-            "f1": self.f1,
-            "mean_false_negative_volume_ml": self.false_negative_ml,
-            "mean_false_positive_volume_ml": self.false_positive_ml,
-        }
-        return {key: None if math.isnan(value) else value for key, value in values.items()}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -98,27 +61,17 @@ class Evaluation:
     def summary(self, method: str, structure: str, metric: str) -> Summary:
         return summarise(self.values(method, structure, metric), self.seed)
 
-    def outcomes(self, method: str, structure: str) -> dict[str, int]:
-        """How many cases ended in each way that `POLICY` names."""
+    def outcomes(self, method: str, structure: str) -> dict[Outcome, int]:
+        """How many cases ended in each way that the policy names."""
         found = [row.scores.outcome for row in self.select(method, structure)]
         return {outcome: found.count(outcome) for outcome in POLICY}
 
     def lesions(self, method: str, structure: str) -> LesionSummary:
-        detections = [row.detection for row in self.select(method, structure)]
-        ill = [detection for detection in detections if detection.lesions]
-        return LesionSummary(
-            lesions=sum(len(d.lesions) for d in detections),
-            found=sum(d.true_positives for d in detections),
-            false=sum(d.false_positives for d in detections),
-            false_negative_ml=math.fsum(d.false_negative_ml for d in ill) / len(ill) if ill else math.nan,
-            false_positive_ml=math.fsum(d.false_positive_ml for d in detections) / len(detections),
-        )
+        return summarise_lesions([row.detection for row in self.select(method, structure)])
 
-    def mean(self, metric: str = "dice", method: str | None = None) -> float:
+    def mean(self, metric: str = PRIMARY, method: str | None = None) -> float:
         """Mean over the structures of their means over cases; NaN if no structure has one."""
-        means = [
-            self.summary(method or self.methods[0], structure, metric).mean for structure in self.structures
-        ]
+        means = [self.summary(method or self.methods[0], structure, metric).mean for structure in self.structures]
         defined = [value for value in means if not math.isnan(value)]
         return math.fsum(defined) / len(defined) if defined else math.nan
 
@@ -134,22 +87,29 @@ class Evaluation:
 
     @cached_property
     def comparisons(self) -> tuple[Comparison, ...]:
-        """Every other method against the first, corrected for their number."""
-        return holm(
-            [
-                compare(
-                    self.values(self.methods[0], structure, metric),
-                    self.values(other, structure, metric),
-                    names=(self.methods[0], other),
-                    structure=structure,
-                    metric=metric,
-                    seed=self.seed,
-                )
-                for other in self.methods[1:]
-                for structure in self.structures
-                for metric in COMPARED
-            ]
-        )
+        """Every other method against the first: by the primary metric, corrected for their number, then by the others.
+
+        The correction counts structures and methods only. To count the secondary metrics too would let them hide a
+        clear difference of the primary one.
+        """
+        secondary = [name for name, metric in METRICS.items() if metric.compared and name != PRIMARY]
+        return (*holm(self._compared([PRIMARY])), *self._compared(secondary))
+
+    def _compared(self, metrics: Sequence[str]) -> list[Comparison]:
+        first = self.methods[0]
+        return [
+            compare(
+                self.values(first, structure, metric),
+                self.values(other, structure, metric),
+                names=(first, other),
+                structure=structure,
+                metric=metric,
+                seed=self.seed,
+            )
+            for metric in metrics
+            for other in self.methods[1:]
+            for structure in self.structures
+        ]
 
     def warning_lines(self) -> list[str]:
         """What a reader must know before the figures."""
@@ -162,17 +122,22 @@ class Evaluation:
                 lines.append(f"{method}: no prediction for {part}, counted as failures: {_some(cases)}{most}")
         for method, cases in self.extra.items():
             if cases:
-                lines.append(
-                    f"{method}: {len(cases)} predictions have no label and are not scored: {_some(cases)}"
-                )
+                lines.append(f"{method}: {len(cases)} predictions have no label and are not scored: {_some(cases)}")
         return lines
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, for `metrics.json`."""
+        """The whole evaluation as it stands in `metrics.json`."""
         return {
-            "notice": "research use only, not a medical device",
-            "settings": {"nsd_tolerance_mm": self.tolerance_mm, "bootstrap_seed": self.seed},
-            "policy": POLICY,
+            "notice": NOTICE,
+            "settings": {
+                "nsd_tolerance_mm": self.tolerance_mm,
+                "nsd_tolerance_rule": TOLERANCE_RULE,
+                "lesion_connectivity": CONNECTIVITY,
+                "lesion": DEFINITION,
+                "primary_metric": PRIMARY,
+                "bootstrap_seed": self.seed,
+            },
+            "policy": policy(),
             "structures": {name: list(values) for name, values in self.structures.items()},
             "warnings": list(self.warnings),
             "missing_predictions": {m: list(cases) for m, cases in self.missing.items()},

@@ -1,8 +1,7 @@
 """Lesion by lesion: what was found, what was missed, what was made up.
 
-A lesion is a connected component (neighbours share a face or an edge: 18-connectivity, as AutoPET scores). A
-labelled lesion is found if the prediction touches it in at least one voxel; a predicted one is false if it
-touches no label.
+A lesion is a connected component (`image/regions.py` says of which neighbours, and why). A labelled lesion is found
+if the prediction touches it in at least one voxel; a predicted one is false if it touches no label.
 
     false negative volume = mL of labelled lesions that were not found
     false positive volume = mL of predicted lesions that are false
@@ -13,15 +12,22 @@ other labelled lesions: a prediction that bridges two lesions is not punished fo
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from veloxseg.evaluate.metrics import Mask, bounding_box
+from veloxseg.image.regions import CONNECTIVITY, bounding_box, components
+from veloxseg.types import Mask
 
-__all__ = ["Detection", "Lesion", "detect"]
+__all__ = ["DEFINITION", "Detection", "Lesion", "LesionSummary", "detect", "summarise_lesions"]
+
+DEFINITION = (
+    f"a lesion is an {CONNECTIVITY}-connected component: its voxels share a face or an edge, because AutoPET scores "
+    "lesions so; it is found if the prediction touches it, and a predicted one is false if it touches no label"
+)
 
 Counts = npt.NDArray[np.int64]
 
@@ -66,6 +72,56 @@ class Detection:
         }
 
 
+@dataclass(frozen=True, kw_only=True)
+class LesionSummary:
+    """Lesions of all cases together; volumes are means per case, of false negatives over the cases with lesions."""
+
+    lesions: int
+    found: int
+    false: int
+    false_negative_ml: float
+    false_positive_ml: float
+
+    @property
+    def recall(self) -> float:
+        return self.found / self.lesions if self.lesions else math.nan
+
+    @property
+    def precision(self) -> float:
+        return self.found / (self.found + self.false) if self.found + self.false else math.nan
+
+    @property
+    def f1(self) -> float:
+        total = self.lesions + self.found + self.false  # = 2TP + FN + FP
+        return 2 * self.found / total if total else math.nan
+
+    def to_json(self) -> dict[str, Any]:
+        values = {
+            "lesions": self.lesions,
+            "found": self.found,
+            "missed": self.lesions - self.found,
+            "false": self.false,
+            "recall": self.recall,
+            "precision": self.precision,
+            "f1": self.f1,
+            "mean_false_negative_volume_ml": self.false_negative_ml,
+            "mean_false_positive_volume_ml": self.false_positive_ml,
+        }
+        return {key: None if math.isnan(value) else value for key, value in values.items()}
+
+
+def summarise_lesions(detections: Sequence[Detection]) -> LesionSummary:
+    """The lesions of one structure in all cases."""
+    ill = [detection for detection in detections if detection.lesions]
+    return LesionSummary(
+        lesions=sum(len(d.lesions) for d in detections),
+        found=sum(d.true_positives for d in detections),
+        false=sum(d.false_positives for d in detections),
+        false_negative_ml=math.fsum(d.false_negative_ml for d in ill) / len(ill) if ill else math.nan,
+        false_positive_ml=math.fsum(d.false_positive_ml for d in detections) / len(detections),
+    )
+
+
 def detect(prediction: Mask, label: Mask, voxel_ml: float) -> Detection:
     """Finds the lesions of both masks and which of them touch."""
     box = bounding_box(prediction | label)
@@ -74,9 +130,7 @@ def detect(prediction: Mask, label: Mask, voxel_ml: float) -> Detection:
     shared = _overlaps(labelled, predicted, len(labelled_sizes), len(predicted_sizes))
     lesions = tuple(
         Lesion(volume_ml=int(size) * voxel_ml, dice=overlap, found=overlap > 0)
-        for size, overlap in zip(
-            labelled_sizes, _lesion_dice(shared, labelled_sizes, predicted_sizes), strict=True
-        )
+        for size, overlap in zip(labelled_sizes, _lesion_dice(shared, labelled_sizes, predicted_sizes), strict=True)
     )
     hits = np.zeros(len(predicted_sizes), dtype=bool)
     hits[[column for _, column in shared]] = True
@@ -85,14 +139,6 @@ def detect(prediction: Mask, label: Mask, voxel_ml: float) -> Detection:
         false_positives=int(np.count_nonzero(~hits)),
         false_positive_ml=float(predicted_sizes[~hits].sum()) * voxel_ml,
     )
-
-
-def components(mask: Mask) -> tuple[npt.NDArray[np.int32], Counts]:
-    """Connected components, numbered from 1, and their sizes in voxels."""
-    from scipy import ndimage
-
-    numbered, count = ndimage.label(mask, structure=ndimage.generate_binary_structure(3, 2))
-    return numbered, np.bincount(numbered.ravel(), minlength=count + 1)[1:].astype(np.int64)
 
 
 def _overlaps(

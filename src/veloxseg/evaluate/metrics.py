@@ -1,4 +1,4 @@
-"""How well a predicted mask agrees with a labelled one: overlap, distance and volume.
+"""How well a predicted mask agrees with a labelled one: overlap, distance and volume, as ONE table.
 
     Dice = 2|P∩L| / (|P|+|L|)      precision = |P∩L| / |P|      recall = |P∩L| / |L|
     HD95 = max(q95 of d(∂P, ∂L), q95 of d(∂L, ∂P))    in millimetres
@@ -6,93 +6,242 @@
 
 Conventions are MONAI's: the surface ∂M of a mask is its voxels with a face neighbour outside the mask (outside
 the image counts as outside), distances are between voxel centres in millimetres, HD95 is the larger of the two
-directed percentiles, and NSD counts surface voxels. What happens with empty masks is `POLICY`.
+directed percentiles, and NSD counts surface voxels.
+
+`METRICS` is all that the rest of the evaluation knows of metrics: terminal, JSON, CSV, report and statistics read
+it, so another metric is one more entry. What a metric is where a mask is empty stands in its entry too.
 """
 
 import math
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from veloxseg.image.regions import bounding_box
+from veloxseg.types import Array, Mask, Spacing
+
 __all__ = [
     "DEFAULT_TOLERANCE_MM",
     "METRICS",
     "POLICY",
+    "PRIMARY",
+    "TOLERANCE_RULE",
     "Metric",
+    "Outcome",
+    "Pair",
     "Scores",
     "absent",
-    "bounding_box",
     "dice",
     "failed",
+    "policy",
     "score",
+    "tolerance_for",
 ]
 
-Mask = npt.NDArray[np.bool_]
-Spacing = tuple[float, float, float]
 Outcome = Literal["scored", "correctly empty", "missed", "false alarm", "no prediction"]
 
+PRIMARY = "dice"  # the metric by which methods are compared; all others are told beside it
 DEFAULT_TOLERANCE_MM = 2.0
+TOLERANCE_RULE = "2 mm, or the in-plane side of a voxel if that is larger; never the thickness of a slice"
 ROUNDING_MM = 1e-4  # a spacing of 1 mm may be stored as 1.00000003, and two such voxels are still within 2 mm
 
 POLICY: dict[Outcome, str] = {
     "scored": "in both: all metrics as defined",
-    "correctly empty": "in neither: Dice, NSD, precision, recall and HD95 undefined, so not in their means, "
-    "and counted here (as nnU-Net, MONAI and AutoPET do)",
-    "missed": "in the label, not in the prediction: Dice, NSD, precision and recall 0; HD95 the diagonal of the image",
-    "false alarm": "in the prediction, not in the label: Dice, NSD and precision 0; HD95 the diagonal of the image; "
-    "recall and relative volume error undefined",
-    "no prediction": "the file is missing: scored as a failure, Dice, NSD, precision and recall 0, HD95 the diagonal, "
-    "even where the structure is not in the label",
+    "correctly empty": "in neither, counted here and not in the means (as nnU-Net, MONAI and AutoPET do)",
+    "missed": "in the label, not in the prediction",
+    "false alarm": "in the prediction, not in the label",
+    "no prediction": "the file is missing, scored as a failure even where the structure is not in the label",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """A predicted and a labelled mask of one structure, and what several metrics ask of them."""
+
+    outcome: Outcome
+    prediction: Mask  # both are cut to the box that holds what is in either
+    label: Mask
+    spacing: Spacing
+    tolerance_mm: float = DEFAULT_TOLERANCE_MM
+    diagonal_mm: float  # the diagonal of the whole image
+
+    @cached_property
+    def predicted(self) -> int:
+        return int(np.count_nonzero(self.prediction))
+
+    @cached_property
+    def labelled(self) -> int:
+        return int(np.count_nonzero(self.label))
+
+    @cached_property
+    def shared(self) -> int:
+        return int(np.count_nonzero(self.prediction & self.label))
+
+    @cached_property
+    def distances(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        return surface_distances(self.prediction, self.label, self.spacing)
+
+    @property
+    def voxel_ml(self) -> float:
+        return math.prod(self.spacing) / 1000
+
+
+Unscored = float | Literal["diagonal"]
+# what a metric is in the outcomes other than "scored"; "diagonal" is the diagonal of the image
+NOTHING: Mapping[Outcome, Unscored] = {
+    "correctly empty": math.nan, "missed": 0.0, "false alarm": 0.0, "no prediction": 0.0
+}  # fmt: skip
+FARTHEST: Mapping[Outcome, Unscored] = {
+    "correctly empty": math.nan, "missed": "diagonal", "false alarm": "diagonal", "no prediction": "diagonal"
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One metric: how it is computed, told and compared."""
+
+    title: str
+    definition: str  # for the report; {tolerance} stands for the tolerance of NSD in millimetres
+    value: Callable[[Pair], float]
+    better: Literal["higher", "lower", "nearer to zero"]
+    unscored: Mapping[Outcome, Unscored] = field(default_factory=lambda: NOTHING)  # {}: `value` is right for all
+    unit: str = ""
+    digits: int = 3
+    column: str = ""  # a shorter title for the terminal
+    outliers: bool = False  # whether one bad case spoils the mean, so that the median is told too
+    terminal: bool = True  # whether the terminal shows it
+    report: bool = True  # whether the tables of the report show it; JSON and CSV always do
+    compared: bool = True  # whether methods are compared by it
+
+    @property
+    def heading(self) -> str:
+        return f"{self.title} ({self.unit})" if self.unit else self.title
+
+    def of(self, pair: Pair) -> float:
+        """The metric's value by its definition, or by the policy for the outcome."""
+        found = self.unscored.get(pair.outcome, "scored")
+        if found == "scored":
+            return self.value(pair)
+        return pair.diagonal_mm if found == "diagonal" else float(found)
+
+
+METRICS: dict[str, Metric] = {
+    "dice": Metric(
+        title="Dice",
+        definition="2|P∩L| / (|P|+|L|) over voxels, P predicted and L labelled.",
+        value=lambda pair: 2 * pair.shared / (pair.predicted + pair.labelled),
+        better="higher",
+    ),
+    "hd95_mm": Metric(
+        title="HD95",
+        unit="mm",
+        definition="the larger of the two directed 95th percentiles of the distances between surfaces, as MONAI.",
+        value=lambda pair: float(max(np.quantile(side, 0.95) for side in pair.distances)),
+        better="lower",
+        unscored=FARTHEST,
+        digits=2,
+        outliers=True,
+    ),
+    "nsd": Metric(
+        title="NSD",
+        definition="normalised surface distance: the part of both surfaces that is within {tolerance:g} mm of the "
+        f"other. Unless it was given, this tolerance is {TOLERANCE_RULE}.",
+        value=lambda pair: nsd(*pair.distances, pair.tolerance_mm),
+        better="higher",
+    ),
+    "precision": Metric(
+        title="Precision",
+        column="precis.",
+        definition="|P∩L| / |P|.",
+        value=lambda pair: pair.shared / pair.predicted,
+        better="higher",
+    ),
+    "recall": Metric(
+        title="Recall",
+        column="recall",
+        definition="|P∩L| / |L|.",
+        value=lambda pair: pair.shared / pair.labelled,
+        better="higher",
+        unscored={**NOTHING, "false alarm": math.nan},
+    ),
+    "volume_error_ml": Metric(
+        title="Vol. error",
+        unit="mL",
+        definition="predicted minus labelled.",
+        value=lambda pair: (pair.predicted - pair.labelled) * pair.voxel_ml,
+        better="nearer to zero",
+        unscored={},
+        digits=2,
+        terminal=False,
+        report=False,
+    ),
+    "volume_error_percent": Metric(
+        title="Vol. error",
+        unit="%",
+        definition="the same, in percent of the labelled volume.",
+        value=lambda pair: 100 * (pair.predicted / pair.labelled - 1) if pair.labelled else math.nan,
+        better="nearer to zero",
+        unscored={"correctly empty": math.nan, "false alarm": math.nan},
+        digits=1,
+        terminal=False,
+        compared=False,
+    ),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """One structure of one case. Undefined values are NaN here, empty in CSV and null in JSON."""
+    """One structure of one case; each metric is an attribute. Undefined is NaN here, empty in CSV, null in JSON."""
 
     outcome: Outcome
-    dice: float
-    hd95_mm: float
-    nsd: float
-    precision: float
-    recall: float
+    values: dict[str, float]  # by the name of the metric
     volume_ml: float  # predicted
     label_volume_ml: float
-    volume_error_ml: float  # predicted - labelled
-    volume_error_percent: float  # of the labelled volume
+
+    def __getattr__(self, name: str) -> float:
+        values = self.__dict__.get("values", {})
+        if name not in values:
+            raise AttributeError(f"there is no metric {name!r}; there are {', '.join(values)}")
+        return values[name]
 
     def value(self, name: str) -> float:
-        return float(getattr(self, name))
+        return self.values[name]
 
     def to_json(self) -> dict[str, Any]:
-        pairs = ((field.name, getattr(self, field.name)) for field in fields(self))
-        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in pairs}
+        values = {**self.values, "volume_ml": self.volume_ml, "label_volume_ml": self.label_volume_ml}
+        return {"outcome": self.outcome} | {k: v if math.isfinite(v) else None for k, v in values.items()}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Metric:
-    """How a metric is called, and which way is up."""
-
-    title: str
-    unit: str
-    better: Literal["higher", "lower", "nearer to zero"]
-    digits: int
-
-
-METRICS: dict[str, Metric] = {
-    "dice": Metric(title="Dice", unit="", better="higher", digits=3),
-    "hd95_mm": Metric(title="HD95", unit="mm", better="lower", digits=2),
-    "nsd": Metric(title="NSD", unit="", better="higher", digits=3),
-    "precision": Metric(title="Precision", unit="", better="higher", digits=3),
-    "recall": Metric(title="Recall", unit="", better="higher", digits=3),
-    "volume_error_ml": Metric(title="Vol. error", unit="mL", better="nearer to zero", digits=2),
-    "volume_error_percent": Metric(title="Vol. error", unit="%", better="nearer to zero", digits=1),
-}
+def policy() -> dict[Outcome, str]:
+    """What each outcome means, and what every metric is then, in words."""
+    told = {}
+    for outcome, meaning in POLICY.items():
+        groups: dict[str, list[str]] = {}
+        for metric in METRICS.values():
+            if (found := metric.unscored.get(outcome)) is not None:
+                groups.setdefault(_in_words(found), []).append(metric.heading)
+        rules = "; ".join(f"{', '.join(names)} {words}" for words, names in groups.items())
+        told[outcome] = f"{meaning}: {rules}" if rules else meaning
+    return told
 
 
-def dice(prediction: npt.NDArray[Any], label: npt.NDArray[Any]) -> float:
+def _in_words(value: Unscored) -> str:
+    if value == "diagonal":
+        return "the diagonal of the image"
+    return "undefined" if math.isnan(value) else f"{value:g}"
+
+
+def tolerance_for(spacing: Spacing) -> float:
+    """The tolerance of NSD by `TOLERANCE_RULE`: slices of 23 mm must not forgive an error of 23 mm in plane."""
+    in_plane = sorted(spacing)[1]
+    return max(DEFAULT_TOLERANCE_MM, math.ceil(round(in_plane * 10, 6)) / 10)
+
+
+def dice(prediction: Array, label: Array) -> float:
     """Dice of two masks; NaN if both are empty, 0 if one is.
 
     >>> dice(np.array([1, 1, 0]), np.array([1, 0, 0]))
@@ -114,43 +263,61 @@ def score(
 
     `diagonal_mm` is HD95 when one mask is empty; give it when the masks are cut out of a larger image.
     """
-    voxel_ml = math.prod(spacing) / 1000
-    predicted, labelled = int(np.count_nonzero(prediction)), int(np.count_nonzero(label))
-    volumes = _volumes(predicted * voxel_ml, labelled * voxel_ml)
     if diagonal_mm is None:
         diagonal_mm = math.hypot(*(size * step for size, step in zip(label.shape, spacing, strict=True)))
-    if not predicted and not labelled:
-        return absent()
-    if not predicted:
-        return _scores("missed", 0.0, diagonal_mm, recall=0.0, **volumes)
-    if not labelled:
-        return _scores("false alarm", 0.0, diagonal_mm, recall=math.nan, **volumes)
     box = bounding_box(prediction | label)
-    prediction, label = prediction[box], label[box]
-    hit = int(np.count_nonzero(prediction & label))
-    to_label, to_prediction = surface_distances(prediction, label, spacing)
-    limit = tolerance_mm + ROUNDING_MM
-    near = np.count_nonzero(to_label <= limit) + np.count_nonzero(to_prediction <= limit)
-    return Scores(
-        outcome="scored",
-        dice=2 * hit / (predicted + labelled),
-        hd95_mm=float(max(np.quantile(to_label, 0.95), np.quantile(to_prediction, 0.95))),
-        nsd=float(near / (len(to_label) + len(to_prediction))),
-        precision=hit / predicted,
-        recall=hit / labelled,
-        **volumes,
+    outcomes: dict[tuple[bool, bool], Outcome] = {
+        (True, True): "scored",
+        (False, True): "missed",
+        (True, False): "false alarm",
+        (False, False): "correctly empty",
+    }
+    return _scores(
+        Pair(
+            outcome=outcomes[bool(prediction.any()), bool(label.any())],
+            prediction=prediction[box],
+            label=label[box],
+            spacing=spacing,
+            tolerance_mm=tolerance_mm,
+            diagonal_mm=diagonal_mm,
+        )
     )
 
 
 def absent() -> Scores:
     """The scores of a structure that is rightly not there."""
-    return _scores("correctly empty", math.nan, math.nan, recall=math.nan, **_volumes(0.0, 0.0))
+    nothing = np.zeros((0, 0, 0), bool)
+    return score(nothing, nothing, (1.0, 1.0, 1.0))
 
 
 def failed(label_voxels: int, spacing: Spacing, diagonal_mm: float) -> Scores:
     """The scores of a case that has no prediction."""
-    volumes = _volumes(0.0, label_voxels * math.prod(spacing) / 1000)
-    return _scores("no prediction", 0.0, diagonal_mm, recall=0.0, **volumes)
+    label = np.ones((label_voxels, 1, 1), bool)
+    return _scores(
+        Pair(
+            outcome="no prediction",
+            prediction=np.zeros_like(label),
+            label=label,
+            spacing=spacing,
+            diagonal_mm=diagonal_mm,
+        )
+    )
+
+
+def _scores(pair: Pair) -> Scores:
+    return Scores(
+        outcome=pair.outcome,
+        values={name: metric.of(pair) for name, metric in METRICS.items()},
+        volume_ml=pair.predicted * pair.voxel_ml,
+        label_volume_ml=pair.labelled * pair.voxel_ml,
+    )
+
+
+def nsd(to_label: npt.NDArray[np.float64], to_prediction: npt.NDArray[np.float64], tolerance_mm: float) -> float:
+    """The share of both surfaces that lies within the tolerance of the other one."""
+    limit = tolerance_mm + ROUNDING_MM
+    near = np.count_nonzero(to_label <= limit) + np.count_nonzero(to_prediction <= limit)
+    return float(near / (len(to_label) + len(to_prediction)))
 
 
 def surface_distances(
@@ -186,35 +353,3 @@ def surface(mask: Mask) -> Mask:
         for shifted in (slice(None, -2), slice(2, None)):
             inside &= padded[tuple(shifted if a == axis else centre for a in range(mask.ndim))]
     return mask & ~inside
-
-
-def bounding_box(mask: npt.NDArray[Any]) -> tuple[slice, ...]:
-    """The smallest box that holds everything that is not 0; an empty box if there is nothing."""
-    box = []
-    for axis in range(mask.ndim):
-        others = tuple(a for a in range(mask.ndim) if a != axis)
-        where = np.flatnonzero(mask.any(axis=others))
-        box.append(slice(int(where[0]), int(where[-1]) + 1) if len(where) else slice(0, 0))
-    return tuple(box)
-
-
-def _volumes(predicted_ml: float, labelled_ml: float) -> dict[str, float]:
-    error = predicted_ml - labelled_ml
-    return {
-        "volume_ml": predicted_ml,
-        "label_volume_ml": labelled_ml,
-        "volume_error_ml": error,
-        "volume_error_percent": 100 * error / labelled_ml if labelled_ml else math.nan,
-    }
-
-
-def _scores(outcome: Outcome, overlap: float, hd95_mm: float, *, recall: float, **volumes: float) -> Scores:
-    return Scores(
-        outcome=outcome,
-        dice=overlap,
-        hd95_mm=hd95_mm,
-        nsd=overlap,
-        precision=overlap,
-        recall=recall,
-        **volumes,
-    )

@@ -2,7 +2,11 @@
 
 - Confidence intervals are percentiles of means of cases drawn again with replacement (bootstrap).
 - Two methods are compared case by case with Wilcoxon's signed-rank test (two-sided; equal cases say nothing and
-  are left out, as Wilcoxon did), and the p-values of all tests of a report are corrected together by Holm's rule.
+  are left out, as Wilcoxon did).
+- One metric is primary (`PRIMARY`), and its p-values are corrected by Holm's rule for the structures and methods that
+  are compared. The other metrics are secondary: they describe the same masks again, so they are told with their
+  intervals and plain p-values, and do not weaken the test of the primary one.
+- A method is called better only if p < 0.05 and the interval of the difference excludes 0.
 """
 
 import math
@@ -13,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from veloxseg.evaluate.metrics import METRICS
+from veloxseg.evaluate.metrics import METRICS, PRIMARY
 
 __all__ = ["Comparison", "Summary", "bootstrap_interval", "compare", "holm", "summarise"]
 
@@ -33,7 +37,7 @@ class Summary:
     mean: float
     median: float
     deviation: float
-    low: float  # 95 % confidence interval of the mean
+    low: float  # lower end of the 95 % confidence interval of the mean
     high: float
 
     def to_json(self) -> dict[str, Any]:
@@ -53,13 +57,19 @@ class Comparison:
     low: float
     high: float
     p: float
-    p_holm: float = math.nan
+    p_holm: float = math.nan  # p corrected for the number of tests; NaN for a secondary metric
     first_better: int = 0
     second_better: int = 0
 
     @property
+    def primary(self) -> bool:
+        return self.metric == PRIMARY
+
+    @property
     def significant(self) -> bool:
-        return self.p_holm < SIGNIFICANT
+        """Whether chance is an unlikely reason: by the corrected p where there is one, and by the interval."""
+        p = self.p if math.isnan(self.p_holm) else self.p_holm
+        return p < SIGNIFICANT and (self.low > 0 or self.high < 0)
 
     @property
     def ahead(self) -> str:
@@ -75,13 +85,23 @@ class Comparison:
             return "equal"
         return f"{self.ahead} is better" if self.significant else "within noise"
 
+    @property
+    def sentence(self) -> str:
+        """The verdict with the size of the difference, for a clear difference may be too small to matter."""
+        if not self.verdict.endswith("is better"):
+            return self.verdict
+        metric = METRICS[self.metric]
+        least = 10**-metric.digits
+        size = f"{abs(self.difference):.{metric.digits}f}" if abs(self.difference) >= least else f"less than {least:g}"
+        return f"{self.verdict}, by {size} {metric.unit}".rstrip()
+
     def to_json(self) -> dict[str, Any]:
-        values = {**asdict(self), "ahead": self.ahead, "verdict": self.verdict}
+        values = {**asdict(self), "primary": self.primary, "ahead": self.ahead, "verdict": self.verdict}
         return {key: None if isinstance(v, float) and math.isnan(v) else v for key, v in values.items()}
 
 
 def summarise(values: Sequence[float], seed: int = 0) -> Summary:
-    """Figures over the defined (not NaN) values."""
+    """Mean, median, spread and interval of the values that are defined (not NaN)."""
     given = np.asarray(values, dtype=np.float64)
     defined = given[~np.isnan(given)]
     low, high = bootstrap_interval(defined, seed)
@@ -118,7 +138,7 @@ def compare(
     metric: str,
     seed: int = 0,
 ) -> Comparison:
-    """Tests one metric; both sequences hold the same cases in the same order."""
+    """Tests one metric of two methods; both sequences hold the same cases in the same order."""
     ours, theirs = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     if METRICS[metric].better == "nearer to zero":
         ours, theirs = np.abs(ours), np.abs(theirs)
@@ -150,13 +170,14 @@ def signed_rank_p(differences: Values) -> float:
         return 1.0
     sizes = np.abs(differences)
     exact = len(differences) <= 50 and len(np.unique(sizes)) == len(sizes)
-    return float(
-        stats.wilcoxon(differences, method="exact" if exact else "asymptotic", correction=not exact).pvalue
-    )
+    return float(stats.wilcoxon(differences, method="exact" if exact else "asymptotic", correction=not exact).pvalue)
 
 
 def holm(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
-    """The same comparisons with p-values that allow for how many were made (Holm 1979); without a case, none was."""
+    """The same comparisons with p-values that allow for how many were made (Holm 1979).
+
+    A comparison without a case was not made, and does not count.
+    """
     made = [index for index, comparison in enumerate(comparisons) if comparison.count]
     order = sorted(made, key=lambda index: comparisons[index].p)
     result = list(comparisons)

@@ -1,47 +1,88 @@
-"""The small tables at the end of `veloxseg evaluate`: drawn on a terminal, plain columns elsewhere."""
+"""The small tables at the end of `veloxseg evaluate`, in plain columns."""
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from veloxseg.console import say
+from veloxseg.errors import shown
 from veloxseg.evaluate.evaluation import Evaluation
-from veloxseg.evaluate.metrics import METRICS
-from veloxseg.evaluate.sections import number
+from veloxseg.evaluate.metrics import METRICS, PRIMARY, Outcome
+from veloxseg.evaluate.report.sections import number
 from veloxseg.evaluate.statistics import Comparison
 
 __all__ = ["print_policy", "print_tables"]
 
-SHOWN = {"Dice": "dice", "NSD": "nsd", "precis.": "precision", "recall": "recall", "HD95": "hd95_mm"}
-COUNTED = ("missed", "false alarm", "no prediction", "correctly empty")
+COUNTED: tuple[Outcome, ...] = ("missed", "false alarm", "no prediction", "correctly empty")
 
 
 def print_tables(evaluation: Evaluation) -> None:
     """Means over cases; with more than one method, also who is ahead and whether it is noise."""
     several = len(evaluation.methods) > 1
+    head = ["structure", *["method"] * several, "cases", *_metric_columns(), "lesions"]
     rows = []
     for structure in evaluation.structures:
         for method in evaluation.methods:
             lesions = evaluation.lesions(method, structure)
-            hd95 = evaluation.summary(method, structure, "hd95_mm")
-            figures = {
-                "cases": str(evaluation.summary(method, structure, "dice").count),
-                **{name: _mean(evaluation, method, structure, metric) for name, metric in SHOWN.items()},
-                "(median)": number(hd95.median, 2),
-                "lesions": f"{lesions.found}/{lesions.lesions}",
-            }
-            rows.append([structure, *[method] * several, *figures.values()])
+            cases = str(evaluation.summary(method, structure, PRIMARY).count)
+            figures = [cases, *_metric_cells(evaluation, method, structure), f"{lesions.found}/{lesions.lesions}"]
+            rows.append([shown(structure), *[shown(method)] * several, *figures])
     if len(evaluation.structures) > 1:
         for method in evaluation.methods:
-            means = [number(evaluation.mean(m, method), METRICS[m].digits) for m in SHOWN.values()]
-            rows.append(["mean", *[method] * several, "", *means, "", ""])
-    _print(["structure", *["method"] * several, *figures], rows)
+            rows.append(["mean", *[shown(method)] * several, "", *_mean_cells(evaluation, method), ""])
+    _print(head, rows)
     if several:
-        head = ["structure", "metric", "difference", "p (Holm)", "verdict"]
-        _print(head, [_comparison(comparison) for comparison in evaluation.comparisons])
+        _print_comparisons(evaluation)
 
 
-def _mean(evaluation: Evaluation, method: str, structure: str, metric: str) -> str:
-    return number(evaluation.summary(method, structure, metric).mean, METRICS[metric].digits)
+def _metric_columns() -> Iterator[str]:
+    for metric in METRICS.values():
+        if metric.terminal:
+            yield metric.column or metric.title
+            if metric.outliers:
+                yield "(median)"
+
+
+def _metric_cells(evaluation: Evaluation, method: str, structure: str) -> Iterator[str]:
+    for name, metric in METRICS.items():
+        if metric.terminal:
+            summary = evaluation.summary(method, structure, name)
+            yield number(summary.mean, metric.digits)
+            if metric.outliers:
+                yield number(summary.median, metric.digits)
+
+
+def _mean_cells(evaluation: Evaluation, method: str) -> Iterator[str]:
+    for name, metric in METRICS.items():
+        if metric.terminal:
+            yield number(evaluation.mean(name, method), metric.digits)
+            if metric.outliers:
+                yield ""
+
+
+def _print_comparisons(evaluation: Evaluation) -> None:
+    """Who is better by the primary metric, and below it what the secondary ones say."""
+    primary = [comparison for comparison in evaluation.comparisons if comparison.primary]
+    secondary = [comparison for comparison in evaluation.comparisons if not comparison.primary]
+    head = ["structure", "metric", "compared", "difference", "95 % interval"]
+    _print([*head, "p (Holm)", "verdict"], [_comparison(comparison, comparison.p_holm) for comparison in primary])
+    if secondary:
+        say("secondary metrics, p not corrected for their number:")
+        _print([*head, "p", "verdict"], [_comparison(comparison, comparison.p) for comparison in secondary])
+
+
+def _comparison(comparison: Comparison, p: float) -> list[str]:
+    metric = METRICS[comparison.metric]
+    difference, low, high = (
+        number(value, metric.digits, sign=True) for value in (comparison.difference, comparison.low, comparison.high)
+    )
+    return [
+        shown(comparison.structure),
+        metric.heading,
+        shown(f"{comparison.second} − {comparison.first}"),
+        difference,
+        f"{low} to {high}",
+        number(p, 3),
+        shown(comparison.sentence),
+    ]
 
 
 def print_policy(evaluation: Evaluation) -> None:
@@ -51,41 +92,13 @@ def print_policy(evaluation: Evaluation) -> None:
             counts = evaluation.outcomes(method, structure)
             parts = [f"{counts[name]} {name}" for name in COUNTED if counts[name]]
             if parts:
-                say(f"{structure}, {method}: of {len(evaluation.cases)} cases, {', '.join(parts)}")
+                say(f"{shown(structure)}, {shown(method)}: of {len(evaluation.cases)} cases, {', '.join(parts)}")
     say("policy: missed, false alarm and no prediction count as Dice 0 and HD95 = diagonal of the image;")
-    say(
-        f"        correctly empty is in no mean of Dice or HD95; tolerance of NSD {evaluation.tolerance_mm:g} mm"
-    )
-
-
-def _comparison(comparison: Comparison) -> list[str]:
-    difference = number(comparison.difference, METRICS[comparison.metric].digits)
-    p = number(comparison.p_holm, 3)
-    return [comparison.structure, METRICS[comparison.metric].title, difference, p, comparison.verdict]
+    say(f"        correctly empty is in no mean of Dice or HD95; tolerance of NSD {evaluation.tolerance_mm:g} mm")
 
 
 def _print(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    if sys.stdout.isatty():
-        say(_drawn(head, rows))
-        return
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     for row in (head, *rows):
         say("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
     say()
-
-
-def _drawn(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for index, name in enumerate(head):
-        words = index == 0 or name in ("method", "metric", "verdict")
-        table.add_column(Text(name), justify="left" if words else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*(Text(text) for text in row))  # as text, for a name may hold rich's markup
-    console = Console(file=sys.stdout)
-    with console.capture() as capture:
-        console.print(table)
-    return capture.get()

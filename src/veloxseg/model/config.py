@@ -4,21 +4,28 @@ Stage k = 1..4 works at 1/4, 1/8, 1/16, 1/32 of the patch with width `base_width
 A variant is `dataclasses.replace(preset("b"), kernel_sizes=(3,))`.
 """
 
+import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
 
 from veloxseg.errors import ConfigError, ShapeError
+from veloxseg.schema import OneOf, Range, Share, build, settle
+from veloxseg.types import Size
 
-__all__ = ["ATTENTIONS", "HEADS", "PRESETS", "NetworkConfig", "PairedWindow", "preset", "windows_for"]
+__all__ = ["PRESETS", "NetworkConfig", "PairedWindow", "preset", "windows_for"]
 
-Size = tuple[int, int, int]
-PerStage = tuple[int, int, int, int]
+# Bounds are far beyond any network in use: they keep a lie in a file from becoming a loop or an allocation without end.
+Few = Annotated[int, Range(1, 64)]
+Width = Annotated[int, Range(1, 1024)]
+Side = Annotated[int, Range(1, 2048)]
+PerStage = tuple[Width, Width, Width, Width]
+DepthPerStage = tuple[Few, Few, Few, Few]
+Window = tuple[Side, Side, Side]
 
 STAGES = 4
 STRIDES = (4, 8, 16, 32)  # of each stage against the patch
-ATTENTIONS = ("paired", "window", "downsampled", "none")
-HEADS = ("pixel_shuffle", "transposed")
+MOST_VOXELS = 512**3  # of a patch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,36 +65,38 @@ def windows_for(patch: Size, base_width: int = 16) -> tuple[Size, ...]:
 class NetworkConfig:
     """All that defines a VeloxSeg network. The defaults are VeloxSeg-B for AutoPET-II."""
 
-    in_channels: tuple[int, ...] = (1, 1)  # channels of each modality; (2,) is early fusion of two
-    classes: int = 2
-    patch: Size = (96, 96, 96)
-    base_width: int = 16  # convolution stream and decoders
-    transformer_width: int = 16
+    in_channels: tuple[Few, ...] = (1, 1)  # channels of each modality; (2,) is early fusion of two
+    classes: Width = 2
+    patch: tuple[Side, Side, Side] = (96, 96, 96)
+    base_width: Width = 16  # convolution stream and decoders
+    transformer_width: Width = 16
     # convolution stream and decoders
-    depths: PerStage = (1, 1, 1, 1)
-    kernel_sizes: tuple[int, ...] = (1, 3, 5)
+    depths: DepthPerStage = (1, 1, 1, 1)
+    kernel_sizes: tuple[Few, ...] = (1, 3, 5)
     group_sizes: PerStage = (4, 8, 8, 16)  # channels per group, by the JL bound: see jl.py
     expansions: PerStage = (3, 3, 2, 2)
     # transformer stream
-    attention: str = "paired"  # or "window", "downsampled" (ablations), "none" (convolution stream only)
-    transformer_depths: PerStage = (1, 1, 1, 1)
+    attention: Annotated[str, OneOf("paired", "window", "downsampled", "none")] = (
+        "paired"  # ablations; none: convolutions only
+    )
+    transformer_depths: DepthPerStage = (1, 1, 1, 1)
     transformer_expansions: PerStage = (3, 3, 2, 2)
-    windows: tuple[Size, ...] = ()  # minimum big window per stage; empty: derived from the patch
-    small_windows: tuple[Size, ...] = ((1, 1, 1),) * STAGES
-    window_ratio: int = 2
+    windows: tuple[Window, ...] = ()  # minimum big window per stage; empty: derived from the patch
+    small_windows: tuple[Window, ...] = ((1, 1, 1),) * STAGES
+    window_ratio: Annotated[int, Range(2, 64)] = 2
     heads: PerStage = (1, 2, 2, 4)
     head_sizes: PerStage = (4, 8, 8, 16)  # of queries and keys, by the JL bound too
     # output and training
-    head: str = "pixel_shuffle"  # or "transposed", the ablation's transposed convolution
-    attention_dropout: float = 0.1
-    projection_dropout: float = 0.1
-    conv_dropout: float = 0.1
-    drop_path: float = 0.0
+    head: Annotated[str, OneOf("pixel_shuffle", "transposed")] = (
+        "pixel_shuffle"  # the ablation has a transposed convolution
+    )
+    attention_dropout: Share = 0.1
+    projection_dropout: Share = 0.1
+    conv_dropout: Share = 0.1
+    drop_path: Share = 0.0
 
     def __post_init__(self) -> None:
-        for item in fields(self):  # JSON has lists where we have tuples
-            object.__setattr__(self, item.name, _as_tuple(getattr(self, item.name)))
-        _check_patch(self.patch)
+        settle(self)
         _check(self)
 
     @property
@@ -130,13 +139,8 @@ class NetworkConfig:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> "NetworkConfig":
-        known = {item.name for item in fields(cls)}
-        if unknown := value.keys() - known:
-            raise ConfigError(
-                f"unknown setting {', '.join(sorted(unknown))}; known are {', '.join(sorted(known))}"
-            )
-        return cls(**value)
+    def from_json(cls, value: Any) -> "NetworkConfig":
+        return build(cls, value, "network settings")
 
 
 Pairs = tuple[PairedWindow, ...]
@@ -150,50 +154,20 @@ _ATTENTION_PAIRS: dict[str, Callable[[Pairs], Pairs]] = {
 }
 
 
-def _as_tuple(value: Any) -> Any:
-    return tuple(_as_tuple(item) for item in value) if isinstance(value, list | tuple) else value
-
-
-def _check_patch(patch: Size) -> None:
-    if len(patch) != 3 or any(not isinstance(side, int) or side <= 0 for side in patch):
-        raise ShapeError(f"patch {patch} must be three positive integers, such as (96, 96, 96)")
-    if any(side % STRIDES[-1] for side in patch):
-        up = tuple(-(-side // STRIDES[-1]) * STRIDES[-1] for side in patch)
-        raise ShapeError(f"patch {patch} is not divisible by {STRIDES[-1]}; use {up}")
-
-
 def _check(config: NetworkConfig) -> None:
     """Each line is one way in which settings can be at odds, and what to do about it."""
-    if not config.in_channels or any(channels < 1 for channels in config.in_channels):
-        raise ConfigError(
-            f"in_channels {config.in_channels} must name at least one channel for each modality"
-        )
-    if config.classes < 1:
-        raise ConfigError(f"classes is {config.classes}; background counts, so two for one structure")
-    if config.attention not in ATTENTIONS:
-        raise ConfigError(f"unknown attention {config.attention!r}; choose from {', '.join(ATTENTIONS)}")
-    if config.head not in HEADS:
-        raise ConfigError(f"unknown head {config.head!r}; choose from {', '.join(HEADS)}")
-    if not config.kernel_sizes or any(size < 1 or size % 2 == 0 for size in config.kernel_sizes):
+    if any(side % STRIDES[-1] for side in config.patch):
+        up = tuple(-(-side // STRIDES[-1]) * STRIDES[-1] for side in config.patch)
+        raise ShapeError(f"patch {config.patch} is not divisible by {STRIDES[-1]}; use {up}")
+    if math.prod(config.patch) > MOST_VOXELS:
+        raise ShapeError(f"patch {config.patch} has more than {MOST_VOXELS} voxels; use a smaller one")
+    if not config.in_channels:
+        raise ConfigError(f"in_channels {config.in_channels} must name at least one channel for each modality")
+    if not config.kernel_sizes or any(size % 2 == 0 for size in config.kernel_sizes):
         raise ConfigError(f"kernel_sizes {config.kernel_sizes} must be odd, such as (1, 3, 5)")
-    for name in ("attention_dropout", "projection_dropout", "conv_dropout", "drop_path"):
-        if not 0 <= getattr(config, name) < 1:
-            raise ConfigError(f"{name} is {getattr(config, name)}; it must lie in [0, 1)")
-    per_stage = (
-        "depths",
-        "group_sizes",
-        "expansions",
-        "transformer_depths",
-        "transformer_expansions",
-        "heads",
-        "head_sizes",
-    )
-    for name in (*per_stage, "big_windows", "small_windows"):
-        value = getattr(config, name)
-        if len(value) != STAGES:
-            raise ConfigError(f"{name} {value} must have {STAGES} entries, one per stage")
-        if name in per_stage and any(not isinstance(entry, int) or entry < 1 for entry in value):
-            raise ConfigError(f"{name} {value} must be positive integers")
+    for name in ("big_windows", "small_windows"):
+        if len(getattr(config, name)) != STAGES:
+            raise ConfigError(f"{name} {getattr(config, name)} must have {STAGES} entries, one per stage")
     for stage in range(STAGES):
         width, group = config.widths[stage], config.group_sizes[stage]
         if width % group:
@@ -206,13 +180,9 @@ def _check(config: NetworkConfig) -> None:
 
 def _check_windows(config: NetworkConfig, stage: int) -> None:
     window, feature, where = config.big_windows[stage], config.feature(stage), f"stage {stage + 1}"
-    if len(window) != 3 or any(side < 1 for side in window):
-        raise ShapeError(f"window {window} of {where} must be three positive integers")
     hint = f"use {windows_for(config.patch, config.transformer_width)[stage]}"
     if any(b % s for b, s in zip(window, config.small_windows[stage], strict=True)):
-        raise ShapeError(
-            f"small window {config.small_windows[stage]} does not divide window {window} of {where}"
-        )
+        raise ShapeError(f"small window {config.small_windows[stage]} does not divide window {window} of {where}")
     if config.attention != "none" and not config.pairs(stage):
         raise ShapeError(f"window {window} is larger than the feature {feature} of {where}; {hint}")
     for pair in config.pairs(stage):

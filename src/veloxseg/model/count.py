@@ -62,9 +62,7 @@ def macs_as_published(network: nn.Module, input_shape: tuple[int, ...]) -> int:
 
     def hook(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
         nonlocal total
-        total += next(rule for kind, rule in _RULES.items() if isinstance(module, kind))(
-            module, inputs, output
-        )
+        total += next(rule for kind, rule in _RULES.items() if isinstance(module, kind))(module, inputs, output)
 
     network = _on_meta(network)
     for module in network.modules():
@@ -111,14 +109,7 @@ def _attention(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) ->
 
 
 _RULES: dict[Any, Callable[[Any, tuple[Tensor, ...], Tensor], int]] = {
-    (
-        nn.Conv1d,
-        nn.Conv2d,
-        nn.Conv3d,
-        nn.ConvTranspose1d,
-        nn.ConvTranspose2d,
-        nn.ConvTranspose3d,
-    ): _convolution,
+    (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d): _convolution,
     (nn.Linear, ModalityLinear): _linear,
     (InstanceNorm, nn.LayerNorm, nn.InstanceNorm3d, nn.BatchNorm2d, nn.BatchNorm3d): _norm,
     (nn.PReLU, nn.AvgPool3d): _once,

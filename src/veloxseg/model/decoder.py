@@ -65,8 +65,7 @@ def logit_difference(head: nn.Module, x_BCXYZ: Tensor) -> Tensor:
     assert conv.bias is not None
     weight, bias = class_difference(conv.weight), class_difference(conv.bias)
     y = F.conv3d(x_BCXYZ, weight, bias, padding=conv.padding)
-    result: Tensor = head[1](y) if isinstance(head, nn.Sequential) else y
-    return result
+    return head[1](y) if isinstance(head, nn.Sequential) else y
 
 
 def class_difference(parameter: Tensor) -> Tensor:

@@ -21,9 +21,7 @@ class Features(NamedTuple):
     """What one stage hands on."""
 
     fused: Tensor  # enc_k: (B, C, X, Y, Z)
-    modal: (
-        Tensor | None
-    )  # E_1..E_M before patch merging: (M, B, X, Y, Z, C); None without a transformer stream
+    modal: Tensor | None  # E_1..E_M before patch merging: (M, B, X, Y, Z, C); None without a transformer stream
 
 
 def conv_settings(config: NetworkConfig, stage: int) -> dict[str, object]:
@@ -54,8 +52,7 @@ class Join(nn.Sequential):
         concatenated_BCXYZ = (
             e_MBXYZC.permute(1, 2, 3, 4, 0, 5).flatten(4).movedim(-1, 1)
         )  # B X Y Z (M C) → B (M C) X Y Z
-        joined: Tensor = self[1](self[0](concatenated_BCXYZ))
-        return joined
+        return self[1](self[0](concatenated_BCXYZ))
 
 
 class EncoderStage(nn.Module):
@@ -86,8 +83,7 @@ class EncoderStage(nn.Module):
         """The transformer's features for the next stage; None after the last, or without a transformer."""
         if self.transformer is None or self.transformer.merge is None:
             return None
-        merged: Tensor = self.transformer.merge(modal_MBXYZC)
-        return merged
+        return self.transformer.merge(modal_MBXYZC)
 
 
 class DualEncoder(nn.Module):

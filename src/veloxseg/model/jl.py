@@ -34,9 +34,7 @@ def table(modalities: int, ratios: Sequence[int] = RATIOS_3D) -> tuple[float, ..
     return tuple(round(bound(modalities, ratio), 1) for ratio in ratios)
 
 
-def group_sizes(
-    modalities: int = 4, ratios: Sequence[int] = RATIOS_3D, alpha: float = 1.0
-) -> tuple[int, ...]:
+def group_sizes(modalities: int = 4, ratios: Sequence[int] = RATIOS_3D, alpha: float = 1.0) -> tuple[int, ...]:
     """The bound of each stage as the nearest power of two on a logarithmic scale, so that it divides the width.
 
     One setting is to serve M = 1, 2 and 4, so the default is the most demanding of them. With α = 1 this is the

@@ -34,8 +34,7 @@ class JLC(nn.Module):
             # with a single kernel size the branch is the bare convolution
             y = y + (F.gelu(self.norm(branch)) if len(self.convs) > 1 else branch)
         hidden = F.gelu(self.expand(self.norm(y)))
-        out: Tensor = y + self.dropout(self.reduce(hidden))
-        return out
+        return y + self.dropout(self.reduce(hidden))
 
 
 def jlc_stage(depth: int, width: int, **settings: object) -> nn.Sequential:

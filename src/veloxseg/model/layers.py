@@ -79,8 +79,7 @@ class InstanceNorm(nn.Module):
 
     def forward(self, x_BCXYZ: Tensor) -> Tensor:
         if x_BCXYZ.requires_grad and torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            normal: Tensor = _Normalise.apply(x_BCXYZ)  # type: ignore[no-untyped-call]
-            return normal
+            return _Normalise.apply(x_BCXYZ)  # type: ignore[no-untyped-call]
         centred = x_BCXYZ - x_BCXYZ.mean(SPACE, keepdim=True)
         # not by F.group_norm, which refuses a single voxel
         return torch.group_norm(centred, x_BCXYZ.shape[1], None, None, EPS)
@@ -136,9 +135,7 @@ class ModalityLinear(nn.Module):
     All modalities go through one batched matrix product. With `shared` there is one set of weights.
     """
 
-    def __init__(
-        self, modalities: int, inputs: int, outputs: int, *, bias: bool = True, shared: bool = False
-    ) -> None:
+    def __init__(self, modalities: int, inputs: int, outputs: int, *, bias: bool = True, shared: bool = False) -> None:
         super().__init__()
         self.modalities = modalities
         sets = 1 if shared else modalities
@@ -152,9 +149,7 @@ class ModalityLinear(nn.Module):
     def multiply(self, x_MBXYZC: Tensor, weight_MCC: Tensor, bias_M1C: Tensor | None) -> Tensor:
         x_MNC = x_MBXYZC.reshape(self.modalities, -1, x_MBXYZC.shape[-1])
         weight_MCC = weight_MCC.expand(self.modalities, -1, -1)
-        y_MNC = (
-            torch.bmm(x_MNC, weight_MCC) if bias_M1C is None else torch.baddbmm(bias_M1C, x_MNC, weight_MCC)
-        )
+        y_MNC = torch.bmm(x_MNC, weight_MCC) if bias_M1C is None else torch.baddbmm(bias_M1C, x_MNC, weight_MCC)
         return y_MNC.reshape(*x_MBXYZC.shape[:-1], -1)
 
 
@@ -165,9 +160,7 @@ class NormLinear(ModalityLinear):
     (W ⊙ w) x̂ + (W b + c), which spares two passes over the features.
     """
 
-    def __init__(
-        self, modalities: int, inputs: int, outputs: int, *, bias: bool = True, shared: bool = False
-    ) -> None:
+    def __init__(self, modalities: int, inputs: int, outputs: int, *, bias: bool = True, shared: bool = False) -> None:
         super().__init__(modalities, inputs, outputs, bias=bias, shared=shared)
         self.norm_weight = nn.Parameter(torch.ones(modalities, inputs))
         self.norm_bias = nn.Parameter(torch.zeros(modalities, inputs))

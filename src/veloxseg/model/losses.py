@@ -2,20 +2,44 @@
 
     L = mean over deep outputs (CE + Dice) + λ_rc · MSE(reconstruction, input) + λ_sdkt · transfer
 
-Legend: B batch, K class or region, C channel, XYZ space.
+CE + Dice is an entry of `LOSSES`, from which the recipe's `loss` chooses. Two classes have a short form of it with the
+same values in half the time: one number per voxel instead of two, and its gradient written down. With
+d = logit₁ - logit₀ and p = σ(d), soft-max and cross entropy of two classes are those of one sigmoid, so for a label t,
+N voxels and samples of Σp + Σt = S voxels
+
+    CE = mean(softplus(d) - d·t)                     ∂CE/∂d = (p - t) / N
+    Dice = (2 Σ p·t + s) / (S + s)                   ∂(1 - Dice)/∂p = (Dice - 2t) / (S + s)
+
+VeloxSeg gives d itself, by half of its head's work (`decoder.logit_difference`).
+
+Legend: B batch, K class or region, C channel, N voxel, XYZ space.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from veloxseg.errors import ConfigError
+from veloxseg.errors import ConfigError, shown
 from veloxseg.model.sdkt import SDKTOutput
 
-__all__ = ["TRANSFERS", "LossTerms", "reconstruction_loss", "region_loss", "sdkt_loss", "segmentation_loss"]
+__all__ = [
+    "LOSSES",
+    "TRANSFERS",
+    "LossTerms",
+    "SegmentationLoss",
+    "Target",
+    "choose_loss",
+    "reconstruction_loss",
+    "region_loss",
+    "sdkt_loss",
+    "segmentation_loss",
+    "two_class_loss",
+]
 
 SMOOTH = 1e-5  # keeps Dice defined for a class that is absent from label and prediction
 AFFINITY_GRID = 8  # affinity compares all pairs of positions, so it looks at a pooled grid of this size
@@ -32,7 +56,55 @@ class LossTerms:
     transfer: Tensor
 
 
+# (scores, label) → a term that compares voxels and a term that compares regions: cross entropy and Dice in the paper
 SegmentationLoss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """What the values of a label image mean to a loss."""
+
+    values: tuple[int, ...] = ()  # the label value of each class in the order of the logits, background first
+    regions: tuple[tuple[int, ...], ...] | None = None  # instead: label values of each region; regions may overlap
+    ignore: int | None = None  # the value of voxels that count nowhere
+    batch_dice: bool = False  # sums run over the samples of a batch, too
+
+    @property
+    def is_two_class(self) -> bool:
+        """Labels are 0 and 1 and nothing else."""
+        return self.regions is None and self.ignore is None and self.values == (0, 1)
+
+    def classes(self, label_BXYZ: Tensor) -> tuple[Tensor, int | None]:
+        """The number of each voxel's class, and the number that stands for voxels to ignore."""
+        label = label_BXYZ.long()
+        if self.values == tuple(range(len(self.values))):
+            return label, self.ignore
+        ignored = len(self.values)
+        table = torch.zeros(max(*self.values, self.ignore or 0) + 1, dtype=torch.long, device=label.device)
+        table[list(self.values)] = torch.arange(len(self.values), device=label.device)
+        if self.ignore is not None:
+            table[self.ignore] = ignored
+        return table[label], None if self.ignore is None else ignored
+
+
+def choose_loss(name: str, target: Target) -> tuple[SegmentationLoss, bool]:
+    """The loss of this name for such labels; and whether it takes two classes as the difference of their logits."""
+    if name not in LOSSES:
+        raise ConfigError(f"unknown loss {shown(name)!r}; choose from {', '.join(LOSSES)}")
+    if target.is_two_class and name in TWO_CLASS_FORMS:
+        return partial(TWO_CLASS_FORMS[name], batch_dice=target.batch_dice), True
+    return partial(LOSSES[name], target=target), False
+
+
+# -- the losses of segmentation --------------------------------------------------------------------------------------
+
+
+def ce_dice(logits_BKXYZ: Tensor, label_BXYZ: Tensor, target: Target) -> tuple[Tensor, Tensor]:
+    """Cross entropy and soft Dice, of classes or of regions: the paper's."""
+    if target.regions is not None:
+        return region_loss(logits_BKXYZ, label_BXYZ, target.regions, target.ignore, batch_dice=target.batch_dice)
+    classes_BXYZ, ignore = target.classes(label_BXYZ)
+    return segmentation_loss(logits_BKXYZ, classes_BXYZ, ignore, batch_dice=target.batch_dice)
 
 
 def segmentation_loss(
@@ -73,16 +145,56 @@ def _soft_dice(probabilities_BKXYZ: Tensor, target_BKXYZ: Tensor, batch_dice: bo
     With `batch_dice` the sums run over the samples too. Taken by itself, a sample without a lesion has a Dice next to 0
     whatever is predicted, hence hardly a gradient against a false alarm; taken with the others it has one.
     """
-    probabilities, target = (
-        probabilities_BKXYZ.flatten(2),
-        target_BKXYZ.flatten(2).to(probabilities_BKXYZ.dtype),
-    )
+    probabilities, target = (probabilities_BKXYZ.flatten(2), target_BKXYZ.flatten(2).to(probabilities_BKXYZ.dtype))
     overlap = torch.linalg.vecdot(probabilities, target)
     size = probabilities.sum(-1) + target.sum(-1)
     if batch_dice:
         overlap, size = overlap.sum(0), size.sum(0)
     dice: Tensor = (2 * overlap + SMOOTH) / (size + SMOOTH)
     return (1 - dice).mean()
+
+
+class _TwoClassLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, difference_B1XYZ: Tensor, label_BXYZ: Tensor, batch_dice: bool) -> tuple[Tensor, Tensor]:
+        d_BN = difference_B1XYZ.flatten(1)
+        t_BN = label_BXYZ.flatten(1).to(d_BN.dtype)
+        cross_entropy = F.binary_cross_entropy_with_logits(d_BN, t_BN)
+        p_BN = d_BN.sigmoid()
+        size_B = p_BN.sum(1) + t_BN.sum(1)
+        overlap_B = torch.linalg.vecdot(p_BN, t_BN)
+        if batch_dice:
+            size_B, overlap_B = size_B.sum(0, keepdim=True), overlap_B.sum(0, keepdim=True)
+        size_B = size_B + SMOOTH
+        dice_B = (2 * overlap_B + SMOOTH) / size_B
+        ctx.save_for_backward(p_BN, t_BN, dice_B, size_B)
+        ctx.shape = difference_B1XYZ.shape
+        return cross_entropy, (1 - dice_B).mean()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        p_BN, t_BN, dice_B, size_B = ctx.saved_tensors
+        of_cross_entropy, of_dice = gradients
+        scale_B1 = (of_dice / len(size_B) / size_B)[:, None]  # with batch_dice there is one sample for all
+        d_BN = torch.mul(t_BN, -2 * scale_B1).add_(dice_B[:, None] * scale_B1)
+        d_BN.mul_(torch.addcmul(p_BN, p_BN, p_BN, value=-1))  # ∂p/∂d = p - p²
+        d_BN.add_(torch.sub(p_BN, t_BN).mul_(of_cross_entropy / p_BN.numel()))
+        return d_BN.view(ctx.shape), None, None
+
+
+def two_class_loss(scores_BKXYZ: Tensor, label_BXYZ: Tensor, *, batch_dice: bool = False) -> tuple[Tensor, Tensor]:
+    """`segmentation_loss` of labels 0 and 1, in its short form; scores are two logits or their difference."""
+    difference = scores_BKXYZ if scores_BKXYZ.shape[1] == 1 else scores_BKXYZ[:, 1:] - scores_BKXYZ[:, :1]
+    return _TwoClassLoss.apply(difference.contiguous(), label_BXYZ, batch_dice)  # type: ignore[no-untyped-call]
+
+
+# A loss is a function (logits, label, target) → two terms, and a line here; a loss of one term gives 0 as the other.
+LOSSES: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"ce_dice": ce_dice}
+# A loss may have a second form, which takes two classes as the difference of their logits.
+TWO_CLASS_FORMS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"ce_dice": two_class_loss}
+
+
+# -- the terms of the teachers ---------------------------------------------------------------------------------------
 
 
 def reconstruction_loss(output: SDKTOutput, image_BCXYZ: Tensor) -> Tensor:
@@ -102,17 +214,14 @@ def gram_transfer(output: SDKTOutput, label_BXYZ: Tensor, reduction: str) -> Ten
 def l1_transfer(output: SDKTOutput, label_BXYZ: Tensor, reduction: str) -> Tensor:
     """Features voxel by voxel: what the paper shows to fail, since the regions of interest differ."""
     return _mean(
-        F.l1_loss(output.student_features, teacher, reduction=reduction)
-        for teacher in output.teacher_features
+        F.l1_loss(output.student_features, teacher, reduction=reduction) for teacher in output.teacher_features
     )
 
 
 def affinity_transfer(output: SDKTOutput, label_BXYZ: Tensor, reduction: str) -> Tensor:
     """Cosine similarities between all pairs of positions, on a pooled grid."""
     student = _affinity(output.student_features)
-    return _mean(
-        F.mse_loss(student, _affinity(teacher), reduction=reduction) for teacher in output.teacher_features
-    )
+    return _mean(F.mse_loss(student, _affinity(teacher), reduction=reduction) for teacher in output.teacher_features)
 
 
 def _affinity(x_BCXYZ: Tensor) -> Tensor:
@@ -127,8 +236,7 @@ def shared_roi_transfer(output: SDKTOutput, label_BXYZ: Tensor, reduction: str) 
     roi_B1XYZ = F.adaptive_max_pool3d((label_BXYZ > 0).to(output.student_features.dtype)[:, None], size)
     student = _agent(output.student_features, roi_B1XYZ)
     return _mean(
-        F.mse_loss(student, _agent(teacher, roi_B1XYZ), reduction=reduction)
-        for teacher in output.teacher_features
+        F.mse_loss(student, _agent(teacher, roi_B1XYZ), reduction=reduction) for teacher in output.teacher_features
     )
 
 
@@ -177,9 +285,5 @@ def sdkt_loss(
     transferred = TRANSFERS[transfer](output, label_BXYZ, reduction)
     total = cross_entropy + dice + reconstruction_weight * reconstruction + transfer_weight * transferred
     return LossTerms(
-        total=total,
-        cross_entropy=cross_entropy,
-        dice=dice,
-        reconstruction=reconstruction,
-        transfer=transferred,
+        total=total, cross_entropy=cross_entropy, dice=dice, reconstruction=reconstruction, transfer=transferred
     )

@@ -37,13 +37,11 @@ class VeloxSeg(nn.Module):
     def forward(self, image_BCXYZ: Tensor) -> Tensor:
         self.check(image_BCXYZ)
         decoded = self.decode(self.encoder(image_BCXYZ))
-        logits: Tensor = self.head(decoded[0])
-        return logits
+        return self.head(decoded[0])
 
     def decode(self, features: list[Features]) -> list[Tensor]:
         """Decoded features u_1..u_4, finest first."""
-        decoded: list[Tensor] = self.decoder([stage.fused for stage in features])
-        return decoded
+        return self.decoder([stage.fused for stage in features])
 
     def check(self, image_BCXYZ: Tensor) -> None:
         expected = (sum(self.config.in_channels), *self.config.patch)

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from veloxseg.model.config import NetworkConfig, Size
+from veloxseg.model.config import NetworkConfig
 from veloxseg.model.layers import Dropout, ModalityLinear, NormLinear
 from veloxseg.model.windows import gather, scatter, upsampling_matrix, window_count
+from veloxseg.types import Size
 
 __all__ = ["PairedWindowAttention", "RelativePositionBias", "WindowAttention"]
 
@@ -32,21 +33,19 @@ class RelativePositionBias(nn.Module):
         self.table = nn.Parameter(torch.empty(math.prod(2 * side - 1 for side in tokens), heads))
         nn.init.trunc_normal_(self.table, std=0.02)
         self.register_buffer("index_LL", _offset_index(tokens), persistent=False)
-        self.built: tuple[object, Tensor] | None = None
+        self.built: tuple[Tensor, Tensor] | None = None  # the table that it was built from, and the bias
 
     def forward(self) -> Tensor:
         """(1, H, M·L, M·L). At evaluation it is built once, and again only when the table has changed."""
         if torch.is_grad_enabled() or torch.compiler.is_compiling() or self.table.is_inference():
             return self.build()
-        key = (self.table._version, self.table.data_ptr(), self.table.dtype)
-        if self.built is None or self.built[0] != key:
-            self.built = (key, self.build())
+        # the values are compared, since a fused optimiser changes them without a trace in the tensor's version
+        if self.built is None or self.built[0].dtype != self.table.dtype or not torch.equal(self.built[0], self.table):
+            self.built = (self.table.detach().clone(), self.build())
         return self.built[1]
 
     def build(self) -> Tensor:
-        bias_HLL: Tensor = (
-            self.table[self.index_LL.flatten()].unflatten(0, self.index_LL.shape).movedim(-1, 0)
-        )
+        bias_HLL: Tensor = self.table[self.index_LL.flatten()].unflatten(0, self.index_LL.shape).movedim(-1, 0)
         return bias_HLL.repeat(1, self.modalities, self.modalities)[None]
 
 
@@ -70,8 +69,7 @@ class WindowAttention(nn.Module):
         if not torch.is_grad_enabled():  # the fused kernel, which has no gradient for a bias
             return F.scaled_dot_product_attention(q_NHLC, k_NHLC, v_NHLC, attn_mask=bias_1HLL)
         scores_NHLL = (q_NHLC * q_NHLC.shape[-1] ** -0.5) @ k_NHLC.mT + bias_1HLL
-        attended: Tensor = self.dropout(scores_NHLL.softmax(-1)) @ v_NHLC
-        return attended
+        return self.dropout(scores_NHLL.softmax(-1)) @ v_NHLC
 
 
 class PairedWindowAttention(nn.Module):
@@ -84,9 +82,7 @@ class PairedWindowAttention(nn.Module):
         self.pairs = config.pairs(stage)
         self.heads = config.heads[stage]
         head_size = config.head_sizes[stage]
-        ablation = (
-            config.attention != "paired"
-        )  # there the projections are narrow, and shared by the modalities
+        ablation = config.attention != "paired"  # there the projections are narrow, and shared by the modalities
         unit = len(self.pairs) * self.heads * head_size
         value_size = head_size if ablation else head_size * math.ceil(width / unit)
         values = len(self.pairs) * self.heads * value_size
@@ -109,9 +105,7 @@ class PairedWindowAttention(nn.Module):
 
     def forward(self, x_MBXYZC: Tensor) -> Tensor:
         blocks = self.qkv(x_MBXYZC).chunk(len(self.pairs), -1)
-        windows_BWLC = torch.cat(
-            [gather(block, pair) for block, pair in zip(blocks, self.pairs, strict=True)], 1
-        )
+        windows_BWLC = torch.cat([gather(block, pair) for block, pair in zip(blocks, self.pairs, strict=True)], 1)
         q, k, v = (
             part.unflatten(-1, (self.heads, -1)).flatten(0, 1).transpose(1, 2)  # B W L (H C) → (B W) H L C
             for part in windows_BWLC.split(self.sizes, -1)
@@ -125,5 +119,4 @@ class PairedWindowAttention(nn.Module):
             scatter(part, pair, self.feature, getattr(self, f"upsampling_{i}"))
             for i, (part, pair) in enumerate(zip(attended_BWMLC.split(counts, 1), self.pairs, strict=True))
         ]
-        mixed: Tensor = self.mixer(torch.cat(scales, -1))
-        return mixed
+        return self.mixer(torch.cat(scales, -1))

@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from veloxseg.errors import ConfigError
-from veloxseg.model.config import STAGES, NetworkConfig, Size
+from veloxseg.model.config import STAGES, NetworkConfig
 from veloxseg.model.decoder import Decoder, logit_difference, voxel_head
 from veloxseg.model.encoder import Features
 from veloxseg.model.layers import Conv3d, InstanceNorm, initialise
 from veloxseg.model.network import VeloxSeg
+from veloxseg.types import Size
 
 __all__ = ["SDKTModel", "SDKTOutput", "TextureTeacher", "gram_matrix"]
 
@@ -106,8 +107,7 @@ def deep_segmentations(
     """
 
     def scores(head: nn.Module, features: Tensor) -> Tensor:
-        result: Tensor = logit_difference(head, features) if difference else head(features)
-        return result
+        return logit_difference(head, features) if difference else head(features)
 
     results = [scores(network.head, decoded[0])]
     for head, features in zip(network.deep_heads[: outputs - 1], decoded[1:outputs], strict=True):

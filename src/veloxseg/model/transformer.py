@@ -29,8 +29,7 @@ class PatchEmbedding(nn.Module):
     def forward(self, x_BCXYZ: Tensor) -> Tensor:
         parts = x_BCXYZ.split(self.in_channels, 1)
         embedded = [conv(part).movedim(1, -1) for conv, part in zip(self.convs, parts, strict=True)]
-        tokens: Tensor = self.dropout(torch.stack(embedded))
-        return tokens
+        return self.dropout(torch.stack(embedded))
 
 
 class PatchMerging(nn.Module):
@@ -45,8 +44,7 @@ class PatchMerging(nn.Module):
         cells = x_MBXYZC.reshape(m, b, x // 2, 2, y // 2, 2, z // 2, 2, c)
         #   M B X i Y j Z l C  →  M B X Y Z (i j l C): offset-major, the last axis fastest
         merged = cells.permute(0, 1, 2, 4, 6, 3, 5, 7, 8).reshape(m, b, x // 2, y // 2, z // 2, 8 * c)
-        reduced: Tensor = self.reduce(merged)
-        return reduced
+        return self.reduce(merged)
 
 
 class TransformerBlock(nn.Module):
@@ -85,12 +83,9 @@ class TransformerStage(nn.Module):
 
     def __init__(self, config: NetworkConfig, stage: int) -> None:
         super().__init__()
-        self.blocks = nn.Sequential(
-            *(TransformerBlock(config, stage) for _ in range(config.transformer_depths[stage]))
-        )
+        self.blocks = nn.Sequential(*(TransformerBlock(config, stage) for _ in range(config.transformer_depths[stage])))
         last = stage == len(STRIDES) - 1
         self.merge = None if last else PatchMerging(config.modalities, config.transformer_widths[stage])
 
     def forward(self, e_MBXYZC: Tensor) -> Tensor:
-        features: Tensor = self.blocks(e_MBXYZC)
-        return features
+        return self.blocks(e_MBXYZC)

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from veloxseg.model.config import PairedWindow, Size
+from veloxseg.model.config import PairedWindow
+from veloxseg.types import Size
 
 __all__ = ["gather", "scatter", "upsampling_matrix", "window_count"]
 
@@ -31,9 +32,7 @@ def gather(x_MBXYZC: Tensor, pair: PairedWindow) -> Tensor:
     nx, ny, nz = (side // tokens for side, tokens in zip(x_MBXYZC.shape[2:5], pair.tokens, strict=True))
     cut = x_MBXYZC.reshape(modalities, batch, nx, lx, ny, ly, nz, lz, channels)
     #   M B nx lx ny ly nz lz C  →  B nx ny nz M lx ly lz C
-    return cut.permute(1, 2, 4, 6, 0, 3, 5, 7, 8).reshape(
-        batch, nx * ny * nz, modalities * lx * ly * lz, channels
-    )
+    return cut.permute(1, 2, 4, 6, 0, 3, 5, 7, 8).reshape(batch, nx * ny * nz, modalities * lx * ly * lz, channels)
 
 
 def scatter(x_BWMLC: Tensor, pair: PairedWindow, feature: Size, upsampling_SL: Tensor | None) -> Tensor:
@@ -66,8 +65,4 @@ def upsampling_matrix(pair: PairedWindow) -> Tensor:
     tokens = pair.tokens
     count = tokens[0] * tokens[1] * tokens[2]
     basis = torch.eye(count).reshape(count, 1, *tokens)
-    return (
-        F.interpolate(basis, size=pair.big, mode="trilinear", align_corners=True)
-        .reshape(count, -1)
-        .mT.contiguous()
-    )
+    return F.interpolate(basis, size=pair.big, mode="trilinear", align_corners=True).reshape(count, -1).mT.contiguous()

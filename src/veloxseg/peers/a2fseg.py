@@ -49,9 +49,7 @@ class A2FSeg(nn.Module):
         self.decoders = nn.ModuleList(Decoder() for _ in in_channels)
         self.fusion_decoder = Decoder()
         self.maps = nn.ModuleList(
-            nn.Sequential(
-                convolution(2 * width, width), nn.Conv3d(width, width, 3, padding=1), nn.LeakyReLU()
-            )
+            nn.Sequential(convolution(2 * width, width), nn.Conv3d(width, width, 3, padding=1), nn.LeakyReLU())
             for _ in in_channels
         )
         self.softmax = nn.Softmax(dim=1)
@@ -72,20 +70,15 @@ class A2FSeg(nn.Module):
         means = [torch.stack(scale).mean(0) for scale in zip(*scales, strict=True)]
         fused = self.fusion_decoder(means)[0]
         own = [scale[0] for scale in scales]  # full size, one per modality
-        maps = [
-            layer(torch.cat([feature, fused], dim=1)) for layer, feature in zip(self.maps, own, strict=True)
-        ]
+        maps = [layer(torch.cat([feature, fused], dim=1)) for layer, feature in zip(self.maps, own, strict=True)]
         weights_BMCXYZ = self.softmax(torch.stack(maps, dim=1))
         weighted = (weights_BMCXYZ * torch.stack(own, dim=1)).sum(1)
-        logits: Tensor = self.head(self.join(torch.cat([weighted, fused], dim=1)))
-        return logits
+        return self.head(self.join(torch.cat([weighted, fused], dim=1)))
 
 
 def convolution(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
     return nn.Sequential(
-        nn.Conv3d(inputs, outputs, 3, stride, padding=1),
-        InstanceNorm(outputs, affine=True),
-        nn.LeakyReLU(inplace=True),
+        nn.Conv3d(inputs, outputs, 3, stride, padding=1), InstanceNorm(outputs, affine=True), nn.LeakyReLU(inplace=True)
     )
 
 
@@ -112,9 +105,7 @@ class Decoder(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         steps = list(pairwise(WIDTHS[::-1]))
-        self.up = nn.ModuleList(
-            nn.ConvTranspose3d(below, width, 2, stride=2, bias=False) for below, width in steps
-        )
+        self.up = nn.ModuleList(nn.ConvTranspose3d(below, width, 2, stride=2, bias=False) for below, width in steps)
         self.stages = nn.ModuleList(
             nn.Sequential(convolution(2 * width, width), convolution(width, width)) for _, width in steps
         )

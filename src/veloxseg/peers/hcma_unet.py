@@ -71,8 +71,7 @@ class HCMAUNet(nn.Module):
             skips.append(skip)
         for stage in self.decoder:
             features = stage(features, skips.pop())
-        logits: Tensor = self.head(features)
-        return logits
+        return self.head(features)
 
 
 class DenseConv(nn.Module):
@@ -91,8 +90,7 @@ class DenseConv(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         dense = torch.cat([features, self.local(features)], dim=1)
-        reduced: Tensor = self.reduce(torch.cat([dense, self.expand(dense)], dim=1))
-        return reduced
+        return self.reduce(torch.cat([dense, self.expand(dense)], dim=1))
 
 
 class EncoderStage(nn.Module):
@@ -115,14 +113,11 @@ class DecoderStage(nn.Module):
 
     def __init__(self, wider: int, width: int, stride: int) -> None:
         super().__init__()
-        self.reduce = nn.Sequential(
-            nn.Conv3d(wider, width, 1), InstanceNorm(width, affine=True), nn.LeakyReLU()
-        )
+        self.reduce = nn.Sequential(nn.Conv3d(wider, width, 1), InstanceNorm(width, affine=True), nn.LeakyReLU())
         self.up = nn.ConvTranspose3d(width, width, stride, stride)
 
     def forward(self, features: Tensor, skip: Tensor) -> Tensor:
-        raised: Tensor = self.up(self.reduce(features) + skip)
-        return raised
+        return self.up(self.reduce(features) + skip)
 
 
 class ResNeXtConv(nn.Module):
@@ -250,25 +245,21 @@ class PlaneScan(nn.Module):
         plane, gate = self.enter(plane_BPQC).chunk(2, dim=-1)
         plane_BDPQ = nn.functional.silu(self.local(plane.movedim(-1, 1)))
         scanned: Tensor = self.norm(self.four_ways(plane_BDPQ))  # (B, P, Q, D)
-        left: Tensor = self.leave(scanned * nn.functional.silu(gate))
-        return left
+        return self.leave(scanned * nn.functional.silu(gate))
 
     def four_ways(self, plane_BDPQ: Tensor) -> Tensor:
         rows, columns = plane_BDPQ.shape[2:]
         by_rows = plane_BDPQ.flatten(2)
         by_columns = plane_BDPQ.mT.flatten(2)
-        sequences_BLKD = torch.stack(
-            [by_rows, by_columns, by_rows.flip(-1), by_columns.flip(-1)], dim=1
-        ).permute(0, 3, 1, 2)
+        sequences_BLKD = torch.stack([by_rows, by_columns, by_rows.flip(-1), by_columns.flip(-1)], dim=1).permute(
+            0, 3, 1, 2
+        )
         selected = torch.einsum("blkd,kds->blks", sequences_BLKD, self.selection)
         low_rank, write_BLKN, read_BLKN = torch.split(selected, [self.rank, STATE, STATE], dim=-1)
-        step_BLKD = nn.functional.softplus(
-            torch.einsum("blkr,krd->blkd", low_rank, self.step) + self.step_bias
-        )
+        step_BLKD = nn.functional.softplus(torch.einsum("blkr,krd->blkd", low_rank, self.step) + self.step_bias)
         scanned = selective_scan(sequences_BLKD, step_BLKD, -torch.exp(self.log_rate), write_BLKN, read_BLKN)
         scanned = scanned + sequences_BLKD * self.skip
         forward_rows, forward_columns, back_rows, back_columns = scanned.unbind(2)  # each (B, L, D)
         along_rows = (forward_rows + back_rows.flip(1)).reshape(-1, rows, columns, self.inner)
         along_columns = (forward_columns + back_columns.flip(1)).reshape(-1, columns, rows, self.inner)
-        summed: Tensor = along_rows + along_columns.transpose(1, 2)
-        return summed
+        return along_rows + along_columns.transpose(1, 2)

@@ -61,12 +61,10 @@ class HDenseFormer(nn.Module):
             RaiseTwofold(low, high) for low, high in zip([joined, *widths[:0:-1]], widths[::-1], strict=True)
         )
         self.encoder = nn.ModuleList(
-            double_convolution(low, high)
-            for low, high in zip([sum(in_channels), *widths], widths, strict=False)
+            double_convolution(low, high) for low, high in zip([sum(in_channels), *widths], widths, strict=False)
         )
         self.up = nn.ModuleList(
-            nn.ConvTranspose3d(2 * width, width, 3, stride=2, padding=1, output_padding=1)
-            for width in widths[-2::-1]
+            nn.ConvTranspose3d(2 * width, width, 3, stride=2, padding=1, output_padding=1) for width in widths[-2::-1]
         )
         self.decoder = nn.ModuleList(double_convolution(2 * width, width) for width in widths[-2::-1])
         self.head = nn.Conv3d(FILTERS, classes, 1)
@@ -86,8 +84,7 @@ class HDenseFormer(nn.Module):
         features = skips.pop()
         for up, stage in zip(self.up, self.decoder, strict=True):
             features = stage(torch.cat([up(features), skips.pop()], dim=1))
-        logits: Tensor = self.head(features)
-        return logits
+        return self.head(features)
 
 
 class ModalityPath(nn.Module):
@@ -103,8 +100,7 @@ class ModalityPath(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         grid_BCXYZ = self.embed(image)
         tokens_BLC = self.blocks(self.dropout(grid_BCXYZ.flatten(2).mT + self.position))
-        grid: Tensor = tokens_BLC.mT.reshape(grid_BCXYZ.shape)
-        return grid
+        return tokens_BLC.mT.reshape(grid_BCXYZ.shape)
 
 
 class DenseBlock(nn.Module):
@@ -118,8 +114,7 @@ class DenseBlock(nn.Module):
     def forward(self, tokens_BLC: Tensor) -> Tensor:
         for layer in self.layers:
             tokens_BLC = torch.cat([tokens_BLC, layer(tokens_BLC)], dim=-1)
-        out: Tensor = self.out(tokens_BLC)
-        return out
+        return self.out(tokens_BLC)
 
 
 class DenseLayer(nn.Module):
@@ -138,26 +133,20 @@ class DenseLayer(nn.Module):
         tokens = self.reduce(tokens_BLC)
         tokens = tokens + self.attend(self.attention_norm(tokens))
         tokens = tokens + self.feed(tokens)
-        made: Tensor = self.feed(tokens)
-        return made
+        return self.feed(tokens)
 
     def attend(self, tokens_BLC: Tensor) -> Tensor:
         batch, length, _ = tokens_BLC.shape
         projected = self.queries_keys_values(tokens_BLC).view(batch, length, 3, HEADS, GROWTH // HEADS)
         query, key, value = projected.permute(2, 0, 3, 1, 4)  # each (B, H, L, C/H)
         weights = self.softmax(query @ key.mT * (GROWTH // HEADS) ** -0.5)
-        mixed: Tensor = self.mix((weights @ value).transpose(1, 2).flatten(2))
-        return mixed
+        return self.mix((weights @ value).transpose(1, 2).flatten(2))
 
 
 def feed_forward(inputs: int, outputs: int) -> nn.Sequential:
     hidden = 2 * GROWTH
     return nn.Sequential(
-        nn.Linear(inputs, hidden),
-        nn.GELU(),
-        nn.Dropout(DROPOUT),
-        nn.Linear(hidden, outputs),
-        nn.Dropout(DROPOUT),
+        nn.Linear(inputs, hidden), nn.GELU(), nn.Dropout(DROPOUT), nn.Linear(hidden, outputs), nn.Dropout(DROPOUT)
     )
 
 
@@ -166,9 +155,7 @@ class RaiseTwofold(nn.Module):
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.convolve = nn.Sequential(
-            nn.Conv3d(inputs, outputs, 3, padding=1), InstanceNorm(outputs), nn.ReLU()
-        )
+        self.convolve = nn.Sequential(nn.Conv3d(inputs, outputs, 3, padding=1), InstanceNorm(outputs), nn.ReLU())
 
     def forward(self, features: Tensor) -> Tensor:
         return functional.interpolate(self.convolve(features), scale_factor=2, mode="trilinear")

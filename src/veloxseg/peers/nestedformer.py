@@ -30,14 +30,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from veloxseg.peers.parts import (
-    InstanceNorm,
-    check_channels,
-    check_patch,
-    cut_windows,
-    place_windows,
-    relative_offsets,
-)
+from veloxseg.peers.parts import InstanceNorm, check_channels, check_patch, cut_windows, place_windows, relative_offsets
 
 __all__ = ["NestedFormer", "build"]
 
@@ -84,8 +77,7 @@ class NestedFormer(nn.Module):
         features = skips.pop() + self.across(self.spatial(joined[-1]), deepest)
         for up, stage in zip(self.up, self.decoder, strict=True):
             features = stage(torch.cat([skips.pop(), up(features)], dim=1))
-        logits: Tensor = self.head(features)
-        return logits
+        return self.head(features)
 
 
 def shrunk(patch: Grid, factor: int) -> Grid:
@@ -174,17 +166,12 @@ class Attention(nn.Module):
         )
         scores = query @ key.mT / math.sqrt(query.shape[-1])
         weights = self.softmax(scores if bias is None else scores + bias)
-        mixed: Tensor = self.mix((weights @ value).transpose(-2, -3).flatten(-2))
-        return mixed
+        return self.mix((weights @ value).transpose(-2, -3).flatten(-2))
 
 
 def feed_forward(width: int) -> nn.Sequential:
     return nn.Sequential(
-        nn.Linear(width, 2 * width),
-        nn.GELU(),
-        nn.Dropout(DROPOUT),
-        nn.Linear(2 * width, width),
-        nn.Dropout(DROPOUT),
+        nn.Linear(width, 2 * width), nn.GELU(), nn.Dropout(DROPOUT), nn.Linear(2 * width, width), nn.Dropout(DROPOUT)
     )
 
 
@@ -202,8 +189,7 @@ class SpatialAttention(nn.Module):
         tokens_BXYZC = self.embed(features).movedim(1, -1)
         first, second = self.blocks
         tokens_BXYZC = first(tokens_BXYZC, self.plane_position, self.line_position)
-        mixed: Tensor = second(tokens_BXYZC, 0, 0)
-        return mixed
+        return second(tokens_BXYZC, 0, 0)
 
 
 class SpatialBlock(nn.Module):
@@ -216,9 +202,7 @@ class SpatialBlock(nn.Module):
         self.window = WindowAttention(width, grid)
         self.feed = nn.Sequential(nn.LayerNorm(width, eps=1e-6), feed_forward(width))
 
-    def forward(
-        self, tokens_BXYZC: Tensor, plane_position: Tensor | int, line_position: Tensor | int
-    ) -> Tensor:
+    def forward(self, tokens_BXYZC: Tensor, plane_position: Tensor | int, line_position: Tensor | int) -> Tensor:
         normal = self.norm(tokens_BXYZC)
         planes = (normal + plane_position).flatten(2, 3)  # (B, X, YZ, C)
         lines = (normal + line_position).movedim(1, 3)  # (B, Y, Z, X, C)
@@ -265,9 +249,7 @@ class ModalityAttention(nn.Module):
         self.feed_norm = nn.LayerNorm(width, eps=1e-6)
 
     def forward(self, tokens_BXYZC: Tensor, modalities: list[Tensor]) -> Tensor:
-        learned_BLC = torch.cat(
-            [self.learn(index, features) for index, features in enumerate(modalities)], dim=1
-        )
+        learned_BLC = torch.cat([self.learn(index, features) for index, features in enumerate(modalities)], dim=1)
         queries_BLC = tokens_BXYZC.flatten(1, 3)
         attended = self.attention_norm(queries_BLC + self.attention(queries_BLC, learned_BLC))
         tokens: Tensor = self.feed_norm(attended + self.feed(attended))
@@ -278,5 +260,4 @@ class ModalityAttention(nn.Module):
         embedded = self.dropout(self.embed[modality](features_BCXYZ) + self.position[modality])
         gates_BLV = torch.sigmoid(self.select(embedded)).flatten(2)
         volume_BVC = embedded.flatten(2).mT
-        learned: Tensor = gates_BLV @ volume_BVC / volume_BVC.shape[1]
-        return learned
+        return gates_BLV @ volume_BVC / volume_BVC.shape[1]

@@ -10,14 +10,7 @@ from torch import Tensor, nn
 
 from veloxseg.errors import ConfigError, ShapeError
 
-__all__ = [
-    "InstanceNorm",
-    "check_channels",
-    "check_patch",
-    "cut_windows",
-    "place_windows",
-    "relative_offsets",
-]
+__all__ = ["InstanceNorm", "check_channels", "check_patch", "cut_windows", "place_windows", "relative_offsets"]
 
 
 class InstanceNorm(nn.InstanceNorm3d):

@@ -296,14 +296,11 @@ PEERS: dict[str, Peer] = {
 }
 
 
-def build_peer(
-    name: str, in_channels: tuple[int, ...], classes: int, patch: tuple[int, int, int]
-) -> "nn.Module":
+def build_peer(name: str, in_channels: tuple[int, ...], classes: int, patch: tuple[int, int, int]) -> "nn.Module":
     """The network `name`: (B, sum(in_channels), *patch) -> (B, classes, *patch), logits."""
     if name not in PEERS:
         raise ConfigError(f"there is no peer {name!r}; choose one of {', '.join(sorted(PEERS))}")
     module, _, function = PEERS[name].build.partition(":")
-    network: nn.Module = getattr(importlib.import_module(f"veloxseg.peers.{module}"), function)(
+    return getattr(importlib.import_module(f"veloxseg.peers.{module}"), function)(
         tuple(in_channels), classes, tuple(patch)
     )
-    return network

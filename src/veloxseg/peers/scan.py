@@ -44,9 +44,7 @@ def selective_scan(
     return outputs.movedim(0, 2).flatten(1, 2)[:, :length]
 
 
-def _scan_chunks(
-    drive: Tensor, step: Tensor, rate: Tensor, write: Tensor, read: Tensor
-) -> tuple[Tensor, Tensor]:
+def _scan_chunks(drive: Tensor, step: Tensor, rate: Tensor, write: Tensor, read: Tensor) -> tuple[Tensor, Tensor]:
     """Outputs (T, B, J, G, D) and the state at the start of each chunk (B, J, G, D, N)."""
     added = drive[0] * write[0]
     for t in range(1, len(step)):
@@ -125,9 +123,7 @@ def _earlier(terms_BLGD: Tensor, rate_D: Tensor) -> Tensor:
     """Sum of all earlier terms, each faded by exp(rate) for every position that lies between."""
     groups = terms_BLGD.shape[2]
     ones = torch.ones_like(terms_BLGD)
-    states = selective_scan(
-        terms_BLGD, ones, rate_D.expand(groups, -1).unsqueeze(-1), ones[..., :1], ones[..., :1]
-    )
+    states = selective_scan(terms_BLGD, ones, rate_D.expand(groups, -1).unsqueeze(-1), ones[..., :1], ones[..., :1])
     return functional.pad(states[:, :-1], (0, 0, 0, 0, 1, 0))
 
 

@@ -37,9 +37,7 @@ def to_tokens(volume: Tensor) -> Tensor:
 
 
 def to_volume(tokens: Tensor, grid: torch.Size) -> Tensor:
-    return tokens.transpose(1, 2).reshape(
-        tokens.shape[0], tokens.shape[2], *grid
-    )  # (B, S, C) -> (B, C, X, Y, Z)
+    return tokens.transpose(1, 2).reshape(tokens.shape[0], tokens.shape[2], *grid)  # (B, S, C) -> (B, C, X, Y, Z)
 
 
 class Attention(nn.Module):
@@ -59,8 +57,7 @@ class Attention(nn.Module):
         if self.shorten is not None and self.norm is not None:
             tokens = self.norm(to_tokens(self.shorten(to_volume(tokens, grid))))
         k, v = self.key_value(tokens).unflatten(2, (2, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
-        out: Tensor = self.project(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
-        return out
+        return self.project(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
 
 
 class MixFeedForward(nn.Module):
@@ -76,8 +73,7 @@ class MixFeedForward(nn.Module):
 
     def forward(self, tokens: Tensor, grid: torch.Size) -> Tensor:
         volume = self.norm(self.mix(to_volume(self.widen(tokens), grid)))
-        out: Tensor = self.narrow(F.gelu(to_tokens(volume)))
-        return out
+        return self.narrow(F.gelu(to_tokens(volume)))
 
 
 class Block(nn.Module):
@@ -90,8 +86,7 @@ class Block(nn.Module):
 
     def forward(self, tokens: Tensor, grid: torch.Size) -> Tensor:
         tokens = tokens + self.attention(self.norm_attention(tokens), grid)
-        out: Tensor = tokens + self.feed_forward(self.norm_feed_forward(tokens), grid)
-        return out
+        return tokens + self.feed_forward(self.norm_feed_forward(tokens), grid)
 
 
 class Stage(nn.Module):
@@ -121,9 +116,7 @@ class SegFormer3D(nn.Module):
             nn.Sequential(nn.Linear(width, DECODER_WIDTH), nn.LayerNorm(DECODER_WIDTH)) for width in WIDTHS
         )
         self.fuse = nn.Sequential(
-            nn.Conv3d(4 * DECODER_WIDTH, DECODER_WIDTH, 1, bias=False),
-            nn.BatchNorm3d(DECODER_WIDTH),
-            nn.ReLU(),
+            nn.Conv3d(4 * DECODER_WIDTH, DECODER_WIDTH, 1, bias=False), nn.BatchNorm3d(DECODER_WIDTH), nn.ReLU()
         )
         self.classify = nn.Conv3d(DECODER_WIDTH, classes, 1)
         self.enlarge = nn.Upsample(scale_factor=4, mode="trilinear", align_corners=False)
@@ -137,8 +130,7 @@ class SegFormer3D(nn.Module):
             if levels:  # all levels meet on the finest grid, a quarter of the patch
                 level = F.interpolate(level, size=levels[0].shape[2:], mode="trilinear", align_corners=False)
             levels.append(level)
-        out: Tensor = self.enlarge(self.classify(self.fuse(torch.cat(levels, dim=1))))
-        return out
+        return self.enlarge(self.classify(self.fuse(torch.cat(levels, dim=1))))
 
 
 def initialise(module: nn.Module) -> None:

@@ -61,8 +61,7 @@ class SparseAttention(nn.Module):
         q, k, v = self.queries_keys_values(tokens).flatten(2).unflatten(1, (self.heads, -1)).chunk(3, dim=2)
         weights = (q.transpose(-2, -1) @ k * q.shape[2] ** -0.5).softmax(dim=-1)  # (B, head, query, key)
         mixed = (v @ weights.transpose(-2, -1)).flatten(1, 2).unflatten(2, grid)
-        out: Tensor = self.mix(self.norm(self.spread(mixed)))
-        return out
+        return self.mix(self.norm(self.spread(mixed)))
 
 
 class Block(nn.Module):
@@ -107,9 +106,7 @@ class SlimUNETR(nn.Module):
         )
         outputs = (classes, *WIDTHS)
         self.ups = nn.ModuleList(
-            nn.Sequential(
-                nn.ConvTranspose3d(outputs[i + 1], outputs[i], r, stride=r), nn.GroupNorm(1, outputs[i])
-            )
+            nn.Sequential(nn.ConvTranspose3d(outputs[i + 1], outputs[i], r, stride=r), nn.GroupNorm(1, outputs[i]))
             for i, r in enumerate(STRIDES)
         )
         self.encoder = nn.ModuleList(self.stage(i) for i in range(4))

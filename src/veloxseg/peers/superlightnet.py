@@ -54,9 +54,7 @@ class Plane(nn.Module):
     def __init__(self, shape: tuple[int, ...], width: int, conv: type[nn.Conv1d] | type[nn.Conv2d]) -> None:
         super().__init__()
         self.values = nn.Parameter(torch.ones(1, *shape))
-        self.smooth = nn.Sequential(
-            conv(width, width, 3, padding=1, groups=width), nn.GELU(), conv(width, width, 1)
-        )
+        self.smooth = nn.Sequential(conv(width, width, 3, padding=1, groups=width), nn.GELU(), conv(width, width, 1))
 
     def resized(self, size: tuple[int, int]) -> Tensor:
         return F.interpolate(self.values, size=size, mode="bilinear", align_corners=True)
@@ -73,9 +71,7 @@ class HadamardAttention(nn.Module):
         self.over_u = Plane((1, quarter, width), quarter, nn.Conv1d)
         self.over_v = Plane((1, quarter, PLANE), quarter, nn.Conv1d)
         self.local = nn.Sequential(
-            nn.Conv2d(quarter, quarter, 1),
-            nn.GELU(),
-            nn.Conv2d(quarter, quarter, 3, padding=1, groups=quarter),
+            nn.Conv2d(quarter, quarter, 1), nn.GELU(), nn.Conv2d(quarter, quarter, 3, padding=1, groups=quarter)
         )
         self.norm_out = ChannelNorm(width)
         self.mix = nn.Sequential(
@@ -88,8 +84,7 @@ class HadamardAttention(nn.Module):
         a = a * self.over_uv.smooth(self.over_uv.resized((u, v)))
         b = b * self.over_u.smooth(self.over_u.resized((channels, u)).squeeze(0)).unsqueeze(-1)
         c = c * self.over_v.smooth(self.over_v.resized((channels, v)).squeeze(0)).unsqueeze(-2)
-        out: Tensor = self.mix(self.norm_out(torch.cat([a, b, c, self.local(d)], dim=1)))
-        return out
+        return self.mix(self.norm_out(torch.cat([a, b, c, self.local(d)], dim=1)))
 
 
 class Block(nn.Module):
@@ -111,8 +106,7 @@ class Block(nn.Module):
         forth = self.attention(folded).unflatten(0, slices.shape[:2])
         back = self.attention(folded.flip(0)).unflatten(0, slices.shape[:2]).flip(1)
         mixed = (forth + back).movedim(0, 2 + axis)
-        out: Tensor = self.feed_forward(self.norm(torch.cat([mixed, kept], dim=1)))
-        return out
+        return self.feed_forward(self.norm(torch.cat([mixed, kept], dim=1)))
 
 
 class Up(nn.Module):
@@ -133,8 +127,7 @@ class Up(nn.Module):
     def forward(self, x: Tensor, skip: Tensor) -> Tensor:
         x = F.interpolate(self.narrow(x), scale_factor=2, mode="trilinear", align_corners=False)
         x = x + skip * self.skip_weight
-        out: Tensor = self.refine(x) + x * self.residual_weight
-        return out
+        return self.refine(x) + x * self.residual_weight
 
 
 class SuperLightNet(nn.Module):
@@ -148,8 +141,7 @@ class SuperLightNet(nn.Module):
             for width, depth in zip(widths, DEPTHS, strict=True)
         )
         self.downs = nn.ModuleList(
-            nn.Sequential(InstanceNorm(width), nn.Conv3d(width, 2 * width, 2, stride=2))
-            for width in widths[:-1]
+            nn.Sequential(InstanceNorm(width), nn.Conv3d(width, 2 * width, 2, stride=2)) for width in widths[:-1]
         )
         self.ups = nn.ModuleList(Up(2 * width, width) for width in widths[:-1])
         self.head = nn.Sequential(
@@ -167,5 +159,4 @@ class SuperLightNet(nn.Module):
             x = stage(down(x))
         for up, skip in zip(reversed(list(self.ups)), reversed(skips), strict=True):
             x = up(x, skip)
-        out: Tensor = self.head(x)
-        return out
+        return self.head(x)

@@ -38,9 +38,7 @@ def cubic_splines(x: Tensor) -> Tensor:
     """The values of the 8 cubic B-splines that live on 5 intervals of [−1, 1]: (…, C) -> (…, C, 8)."""
     spacing = 2 / INTERVALS
     count = INTERVALS + ORDER
-    centres = (
-        torch.arange(count, dtype=x.dtype, device=x.device) * spacing - 1 - spacing
-    )  # the outermost peak outside
+    centres = torch.arange(count, dtype=x.dtype, device=x.device) * spacing - 1 - spacing  # the outermost peak outside
     distance = ((x.unsqueeze(-1) - centres) / spacing).abs()
     inner = (4 - 6 * distance**2 + 3 * distance**3) / 6
     outer = (2 - distance).clamp(min=0) ** 3 / 6
@@ -71,9 +69,7 @@ class SplineBlock(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.splines = nn.ModuleList(SplineLinear(width) for _ in range(3))
         self.convolutions = nn.ModuleList(
-            nn.Sequential(
-                nn.Conv3d(width, width, 3, padding=1, groups=width), nn.BatchNorm3d(width), nn.ReLU()
-            )
+            nn.Sequential(nn.Conv3d(width, width, 3, padding=1, groups=width), nn.BatchNorm3d(width), nn.ReLU())
             for _ in range(3)
         )
         self.norm_out = nn.LayerNorm(width)
@@ -85,8 +81,7 @@ class SplineBlock(nn.Module):
         for spline, convolution in zip(self.splines, self.convolutions, strict=True):
             volume = spline(mixed).transpose(1, 2).unflatten(2, grid)
             mixed = convolution(volume).flatten(2).transpose(1, 2)
-        out: Tensor = self.norm_out(tokens + mixed).transpose(1, 2).unflatten(2, grid)
-        return out
+        return self.norm_out(tokens + mixed).transpose(1, 2).unflatten(2, grid)
 
 
 class Embed(nn.Module):
@@ -99,8 +94,7 @@ class Embed(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.project(x)
-        out: Tensor = self.norm(x.flatten(2).transpose(1, 2)).transpose(1, 2).unflatten(2, x.shape[2:])
-        return out
+        return self.norm(x.flatten(2).transpose(1, 2)).transpose(1, 2).unflatten(2, x.shape[2:])
 
 
 def convolutions(inputs: int, middle: int, outputs: int) -> nn.Sequential:
@@ -119,9 +113,7 @@ class UKAN3D(nn.Module):
         super().__init__()
         a, b, c = CONV_WIDTHS
         d, e = KAN_WIDTHS
-        self.encoder = nn.ModuleList(
-            [convolutions(inputs, a, a), convolutions(a, b, b), convolutions(b, c, c)]
-        )
+        self.encoder = nn.ModuleList([convolutions(inputs, a, a), convolutions(a, b, b), convolutions(b, c, c)])
         self.embeds = nn.ModuleList([Embed(c, d), Embed(d, e)])
         self.encoder_splines = nn.ModuleList([SplineBlock(d), SplineBlock(e)])
         self.decoder_splines = nn.ModuleList([SplineBlock(d), SplineBlock(c)])
@@ -144,5 +136,4 @@ class UKAN3D(nn.Module):
                 x = x + levels.pop()
             if i < len(self.decoder_splines):
                 x = self.decoder_splines[i](x)
-        out: Tensor = self.classify(x)
-        return out
+        return self.classify(x)

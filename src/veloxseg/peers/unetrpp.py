@@ -59,26 +59,21 @@ class PairedAttention(nn.Module):
     def __init__(self, tokens: int, width: int, projected: int) -> None:
         super().__init__()
         self.shared = nn.Linear(width, 4 * width, bias=False)  # Q, K, V for channels, V for voxels
-        self.project = nn.Parameter(
-            torch.empty(tokens, projected).uniform_(-(projected**-0.5), projected**-0.5)
-        )
+        self.project = nn.Parameter(torch.empty(tokens, projected).uniform_(-(projected**-0.5), projected**-0.5))
         self.channel_temperature = nn.Parameter(torch.ones(HEADS, 1, 1))
         self.spatial_temperature = nn.Parameter(torch.ones(HEADS, 1, 1))
         self.dropout = nn.Dropout(DROPOUT)
 
     def forward(self, x: Tensor) -> Tensor:
         # each (B, head, c, S)
-        q, k, v_channel, v_spatial = (
-            self.shared(x).unflatten(2, (4, HEADS, -1)).permute(2, 0, 3, 4, 1).unbind(0)
-        )
+        q, k, v_channel, v_spatial = self.shared(x).unflatten(2, (4, HEADS, -1)).permute(2, 0, 3, 4, 1).unbind(0)
         k_short, v_short = k @ self.project, v_spatial @ self.project  # (B, head, c, P)
         q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
         across = (q @ k.transpose(-2, -1) * self.channel_temperature).softmax(dim=-1)  # (B, head, c, c)
         along = (q.transpose(-2, -1) @ k_short * self.spatial_temperature).softmax(dim=-1)  # (B, head, S, P)
         by_channel = self.dropout(across) @ v_channel  # (B, head, c, S)
         by_voxel = v_short @ self.dropout(along).transpose(-2, -1)  # (B, head, c, S)
-        out: Tensor = (by_channel + by_voxel).flatten(1, 2).transpose(1, 2)  # (B, S, C)
-        return out
+        return (by_channel + by_voxel).flatten(1, 2).transpose(1, 2)  # (B, S, C)
 
 
 class Block(nn.Module):
@@ -96,8 +91,7 @@ class Block(nn.Module):
         tokens = x.flatten(2).transpose(1, 2) + self.positions  # (B, S, C)
         tokens = tokens + self.scale * self.attention(self.norm(tokens))
         x = tokens.transpose(1, 2).unflatten(2, grid)
-        out: Tensor = x + self.mix(self.convolutions(x))
-        return out
+        return x + self.mix(self.convolutions(x))
 
 
 class UNETRPlusPlus(nn.Module):
@@ -107,21 +101,13 @@ class UNETRPlusPlus(nn.Module):
         # one group of the first norm per input channel, as in the release, where that divides the width
         groups = inputs if WIDTHS[0] % inputs == 0 else 1
         self.downs = nn.ModuleList(
-            [
-                nn.Sequential(
-                    nn.Conv3d(inputs, WIDTHS[0], 4, stride=4, bias=False), nn.GroupNorm(groups, WIDTHS[0])
-                )
-            ]
+            [nn.Sequential(nn.Conv3d(inputs, WIDTHS[0], 4, stride=4, bias=False), nn.GroupNorm(groups, WIDTHS[0]))]
         )
         self.ups = nn.ModuleList([nn.ConvTranspose3d(WIDTHS[0], FINE_WIDTH, 4, stride=4, bias=False)])
         for thin, wide in pairwise(WIDTHS):
-            self.downs.append(
-                nn.Sequential(nn.Conv3d(thin, wide, 2, stride=2, bias=False), nn.GroupNorm(thin, wide))
-            )
+            self.downs.append(nn.Sequential(nn.Conv3d(thin, wide, 2, stride=2, bias=False), nn.GroupNorm(thin, wide)))
             self.ups.append(nn.ConvTranspose3d(wide, thin, 2, stride=2, bias=False))
-        self.encoder = nn.ModuleList(
-            self.stage(tokens[i], WIDTHS[i], PROJECTED_TOKENS[i]) for i in range(len(WIDTHS))
-        )
+        self.encoder = nn.ModuleList(self.stage(tokens[i], WIDTHS[i], PROJECTED_TOKENS[i]) for i in range(len(WIDTHS)))
         self.decoder = nn.ModuleList(
             self.stage(tokens[i], WIDTHS[i], PROJECTED_TOKENS[i]) for i in range(len(WIDTHS) - 1)
         )
@@ -142,5 +128,4 @@ class UNETRPlusPlus(nn.Module):
         for i in (3, 2, 1):
             x = self.decoder[i - 1](self.ups[i](x) + skips[i])
         x = self.finish(self.ups[0](x) + skips[0])
-        out: Tensor = self.classify(x)
-        return out
+        return self.classify(x)

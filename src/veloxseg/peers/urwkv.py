@@ -70,8 +70,7 @@ class URWKV(nn.Module):
         features = self.directions(self.deep(features))
         for stage in self.decoder:
             features = stage(features, skips.pop())
-        logits: Tensor = self.head(features)
-        return logits
+        return self.head(features)
 
 
 def pointwise(inputs: int, outputs: int) -> nn.Sequential:
@@ -86,9 +85,7 @@ class ShallowStage(nn.Module):
         self.local = nn.Sequential(
             nn.Conv3d(inputs, inputs, 3, padding=1, groups=inputs), nn.GELU(), nn.BatchNorm3d(inputs)
         )
-        self.mix = nn.Sequential(
-            pointwise(inputs, 4 * inputs), nn.GELU(), pointwise(4 * inputs, outputs), nn.GELU()
-        )
+        self.mix = nn.Sequential(pointwise(inputs, 4 * inputs), nn.GELU(), pointwise(4 * inputs, outputs), nn.GELU())
         self.keeps_width = inputs == outputs
 
     def forward(self, features: Tensor) -> Tensor:
@@ -106,8 +103,7 @@ class DeepStage(nn.Module):
         squeezed = outputs // self.squeeze
         self.reduce = pointwise(inputs, squeezed)
         self.cascade = nn.ModuleList(
-            nn.Conv3d(squeezed // 2, squeezed // 2, 3, padding=1, groups=squeezed // 2)
-            for _ in range(self.squeeze - 1)
+            nn.Conv3d(squeezed // 2, squeezed // 2, 3, padding=1, groups=squeezed // 2) for _ in range(self.squeeze - 1)
         )
         self.excite = pointwise(self.squeeze * squeezed // 2, outputs)
 
@@ -118,8 +114,7 @@ class DeepStage(nn.Module):
         for convolution in self.cascade:
             scale = convolution(scale)
             gathered.append(scale)
-        excited: Tensor = self.excite(torch.cat(gathered, dim=1))
-        return excited
+        return self.excite(torch.cat(gathered, dim=1))
 
 
 class DirectionAdaptive(nn.Module):
@@ -163,9 +158,7 @@ class SpatialMix(nn.Module):
         position = torch.arange(width) / width
         self.key_mix, self.value_mix = nn.Parameter(position.clone()), nn.Parameter(position.clone())
         self.receptance_mix = nn.Parameter(position.sqrt())
-        self.key, self.value, self.receptance, self.output = (
-            nn.Linear(width, width, bias=False) for _ in range(4)
-        )
+        self.key, self.value, self.receptance, self.output = (nn.Linear(width, width, bias=False) for _ in range(4))
         self.norm = nn.LayerNorm(width)
         # Spread of ranges over the channels, from almost no decay to a fast one, as in RWKV-4's first layer.
         self.decay = nn.Parameter(-5 + 8 * (torch.arange(width) / (width - 1)) ** 0.7)
@@ -177,8 +170,7 @@ class SpatialMix(nn.Module):
         value = self.value(torch.lerp(shifted, tokens_BXYZC, self.value_mix)).flatten(1, 3)
         receptance = self.receptance(torch.lerp(shifted, tokens_BXYZC, self.receptance_mix))
         gathered = self.norm(bidirectional_wkv(self.decay, self.bonus, key, value)).view_as(tokens_BXYZC)
-        mixed: Tensor = self.output(torch.sigmoid(receptance) * gathered)
-        return mixed
+        return self.output(torch.sigmoid(receptance) * gathered)
 
 
 class ChannelMix(nn.Module):
@@ -197,8 +189,7 @@ class ChannelMix(nn.Module):
         shifted = shift_by_a_voxel(tokens_BXYZC)
         key = self.norm(self.key(torch.lerp(shifted, tokens_BXYZC, self.key_mix)).relu().square())
         gate = torch.sigmoid(self.receptance(torch.lerp(shifted, tokens_BXYZC, self.receptance_mix)))
-        mixed: Tensor = gate * self.value(key)
-        return mixed
+        return gate * self.value(key)
 
 
 def shift_by_a_voxel(tokens_BXYZC: Tensor) -> Tensor:
@@ -237,5 +228,4 @@ class DecoderStage(nn.Module):
         )
 
     def forward(self, features: Tensor, skip: Tensor) -> Tensor:
-        fused: Tensor = self.fuse(torch.cat([skip, self.up(features)], dim=1))
-        return fused
+        return self.fuse(torch.cat([skip, self.up(features)], dim=1))

@@ -27,14 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from veloxseg.peers.parts import (
-    InstanceNorm,
-    check_channels,
-    check_patch,
-    cut_windows,
-    place_windows,
-    relative_offsets,
-)
+from veloxseg.peers.parts import InstanceNorm, check_channels, check_patch, cut_windows, place_windows, relative_offsets
 
 __all__ = ["VSmTrans", "build"]
 
@@ -66,9 +59,7 @@ class VSmTrans(nn.Module):
         widths = [WIDTH * 2**stage for stage in range(5)]
         self.stages = nn.ModuleList(Stage(stage, patch) for stage in range(4))
         self.merges = nn.ModuleList(Merge(width) for width in widths[:-1])
-        self.skips = nn.ModuleList(
-            [ResidualConv(channels, WIDTH), *(ResidualConv(w, w) for w in widths[:-1])]
-        )
+        self.skips = nn.ModuleList([ResidualConv(channels, WIDTH), *(ResidualConv(w, w) for w in widths[:-1])])
         self.up = nn.ModuleList(
             nn.ConvTranspose3d(below, width, 2, stride=2, bias=False)
             for below, width in zip(widths[::-1], [*widths[-2::-1], WIDTH], strict=True)
@@ -87,8 +78,7 @@ class VSmTrans(nn.Module):
         skips = [skip(scale) for skip, scale in zip(self.skips, scales, strict=True)]
         for up, stage in zip(self.up, self.decoder, strict=True):
             features = stage(torch.cat([up(features), skips.pop()], dim=1))
-        logits: Tensor = self.head(features)
-        return logits
+        return self.head(features)
 
 
 def as_features(tokens_BXYZC: Tensor) -> Tensor:
@@ -129,8 +119,7 @@ class Merge(nn.Module):
     def forward(self, tokens_BXYZC: Tensor) -> Tensor:
         batch, x, y, z, _ = tokens_BXYZC.shape
         cells = cut_windows(tokens_BXYZC, (2, 2, 2)).reshape(batch, x // 2, y // 2, z // 2, -1)
-        merged: Tensor = self.reduce(self.norm(cells))
-        return merged
+        return self.reduce(self.norm(cells))
 
 
 class Stage(nn.Sequential):
@@ -157,9 +146,7 @@ class Stage(nn.Sequential):
 class Block(nn.Module):
     """Mixed attention and feed-forward, both residual, both left out for some samples in training."""
 
-    def __init__(
-        self, *, width: int, heads: int, bar: int, grid: Grid, shifted: bool, drop_path: float
-    ) -> None:
+    def __init__(self, *, width: int, heads: int, bar: int, grid: Grid, shifted: bool, drop_path: float) -> None:
         super().__init__()
         self.mix = nn.Sequential(nn.LayerNorm(width), MixedAttention(width, heads, bar, grid, shifted))
         self.feed = nn.Sequential(
@@ -191,9 +178,7 @@ class MixedAttention(nn.Module):
         self.queries_keys_values = nn.Linear(width, 3 * width)
         x, y, z = grid
         shapes = ((CUBE, CUBE, CUBE), (bar, y, bar), (bar, bar, z), (x, bar, bar))
-        self.shapes = nn.ModuleList(
-            ShapedAttention(width // 4, heads, shape, grid, shifted) for shape in shapes
-        )
+        self.shapes = nn.ModuleList(ShapedAttention(width // 4, heads, shape, grid, shifted) for shape in shapes)
         self.attended = nn.Sequential(nn.Linear(width, width), nn.Dropout(DROPOUT))
         self.reduce = nn.Sequential(nn.GELU(), nn.Linear(3 * width, width), nn.LayerNorm(width, eps=1e-6))
         self.convolve = nn.Sequential(
@@ -209,10 +194,7 @@ class MixedAttention(nn.Module):
         seen = [shape(quarter) for shape, quarter in zip(self.shapes, quarters, strict=True)]
         attended = self.attended(torch.cat(seen, dim=-1))
         local_BCXYZ = self.convolve(self.reduce(projected).movedim(-1, 1).contiguous())
-        mixed: Tensor = self.dropout(
-            self.attention_rate * attended + self.convolution_rate * local_BCXYZ.movedim(1, -1)
-        )
-        return mixed
+        return self.dropout(self.attention_rate * attended + self.convolution_rate * local_BCXYZ.movedim(1, -1))
 
 
 class ShapedAttention(nn.Module):
@@ -224,9 +206,7 @@ class ShapedAttention(nn.Module):
         x, y, z = (min(edge, size) for edge, size in zip(shape, grid, strict=True))
         self.window = (x, y, z)
         self.fill = [-size % edge for size, edge in zip(grid, self.window, strict=True)]
-        self.shift = [
-            edge // 2 if shifted and edge < size else 0 for size, edge in zip(grid, self.window, strict=True)
-        ]
+        self.shift = [edge // 2 if shifted and edge < size else 0 for size, edge in zip(grid, self.window, strict=True)]
         self.table = nn.Parameter(torch.empty((2 * x - 1) * (2 * y - 1) * (2 * z - 1), heads))
         nn.init.trunc_normal_(self.table, std=0.02)
         self.register_buffer("offsets", relative_offsets(self.window), persistent=False)
@@ -257,9 +237,7 @@ class ShapedAttention(nn.Module):
         scores = query @ key.mT * query.shape[-1] ** -0.5 + self.table[self.offsets].permute(2, 0, 1)
         if self.masked:
             apart_WLL = self.regions[:, :, None] != self.regions[:, None, :]
-            scores = (
-                scores.unflatten(0, (batch, -1)).masked_fill(apart_WLL[:, None], -torch.inf).flatten(0, 1)
-            )
+            scores = scores.unflatten(0, (batch, -1)).masked_fill(apart_WLL[:, None], -torch.inf).flatten(0, 1)
         weights = self.dropout(self.softmax(scores))  # (B W, H, L, L)
         attended = (weights @ value).transpose(1, 2).flatten(2)
         size_x, size_y, size_z = filled.shape[1:4]

@@ -79,12 +79,7 @@ def _arms(canvas: Canvas, body: Body) -> None:
             20.0,
             -296 + reach * float(np.cos(body.arm_angle)),
         )
-        for radius, tissue in (
-            (44.0, Tissue.FAT),
-            (38.0, Tissue.MUSCLE),
-            (12.0, Tissue.BONE),
-            (7.0, Tissue.MARROW),
-        ):
+        for radius, tissue in ((44.0, Tissue.FAT), (38.0, Tissue.MUSCLE), (12.0, Tissue.BONE), (7.0, Tissue.MARROW)):
             box, field = canvas.space.capsule(shoulder, elbow, radius)
             part = canvas.tissue[box]
             free = part < tissue if tissue != Tissue.FAT else part == Tissue.AIR
@@ -97,9 +92,7 @@ def _chest(canvas: Canvas, body: Body) -> None:
     space = canvas.space
     for side in (1, -1):
         big = body.lung
-        box, field = space.ellipsoid(
-            (side * 74, -6, -430), (61 * big, 84 * big, 138 * big), tilt=-0.10 * side
-        )
+        box, field = space.ellipsoid((side * 74, -6, -430), (61 * big, 84 * big, 138 * big), tilt=-0.10 * side)
         dome = space.ellipsoid((side * 78, 12, -585), (88, 100, 100 if side > 0 else 88))  # the diaphragm
         above = np.ones(space.x.shape, bool)
         above[dome[0]] = dome[1] > 1
@@ -112,9 +105,7 @@ def _chest(canvas: Canvas, body: Body) -> None:
     large = body.heart
     heart = ((-22.0, 28.0, -452.0), (52 * large, 46 * large, 56 * large))
     canvas.paint(space.ellipsoid(*heart, tilt=-0.5), Tissue.HEART)
-    canvas.paint(
-        space.ellipsoid((-30, 30, -458), (27 * large, 26 * large, 37 * large), tilt=-0.5), Tissue.BLOOD
-    )
+    canvas.paint(space.ellipsoid((-30, 30, -458), (27 * large, 26 * large, 37 * large), tilt=-0.5), Tissue.BLOOD)
     canvas.paint(space.ellipsoid((22, 30, -440), (30 * large, 30 * large, 38 * large)), Tissue.BLOOD)
     canvas.paint(space.capsule((4, 8, -425), (4, 2, -352), 15), Tissue.BLOOD)
     canvas.paint(space.capsule((4, 2, -352), (-20, -34, -358), 13), Tissue.BLOOD)
@@ -134,9 +125,7 @@ def _bones(canvas: Canvas) -> None:
     canvas.tissue[ribs] = Tissue.BONE
     canvas.paint(space.ellipsoid((0, 86, -385), (17, 8, 75)), Tissue.BONE)  # breastbone
     for side in (1, -1):
-        canvas.paint(
-            space.capsule((side * 14, 60, -300), (side * 145, -2, -278), 7), Tissue.BONE
-        )  # collarbone
+        canvas.paint(space.capsule((side * 14, 60, -300), (side * 145, -2, -278), 7), Tissue.BONE)  # collarbone
         canvas.paint(space.ellipsoid((side * 115, -82, -340), (34, 6, 52), tilt=0.25 * side), Tissue.BONE)
     x, y, z = space.x, space.y - spine_y(space.z), space.z
     column = (z < -195) & (z > -800)
@@ -183,16 +172,10 @@ def _abdomen(canvas: Canvas, body: Body) -> None:
     canvas.paint(space.ellipsoid((-58, 32, -572), (46, 44, 52), tilt=0.3), Tissue.STOMACH, over=roomy)
     canvas.paint(space.ellipsoid((-58, 48, -552), (20, 16, 22)), Tissue.GAS, over=roomy)
     canvas.paint(space.ellipsoid((72, 6, -568), (78 * size, 88 * size, 88 * size)), Tissue.LIVER, over=roomy)
-    canvas.paint(
-        space.ellipsoid((2, 46, -548), (74 * size, 40 * size, 40 * size), 0.25), Tissue.LIVER, over=roomy
-    )
-    canvas.paint(
-        space.ellipsoid((60, 52, -608), (14, 16, 24)), Tissue.URETER, over=roomy
-    )  # gall bladder: fluid
+    canvas.paint(space.ellipsoid((2, 46, -548), (74 * size, 40 * size, 40 * size), 0.25), Tissue.LIVER, over=roomy)
+    canvas.paint(space.ellipsoid((60, 52, -608), (14, 16, 24)), Tissue.URETER, over=roomy)  # gall bladder: fluid
     size = body.spleen
-    canvas.paint(
-        space.ellipsoid((-112, -34, -570), (30 * size, 44 * size, 56 * size), 0.2), Tissue.SPLEEN, over=roomy
-    )
+    canvas.paint(space.ellipsoid((-112, -34, -570), (30 * size, 44 * size, 56 * size), 0.2), Tissue.SPLEEN, over=roomy)
     for x, y, z, radius, gas in body.bowel:
         canvas.paint(space.ellipsoid((x, y, z), (radius, radius, radius * 0.8)), Tissue.BOWEL, over=roomy)
         if gas:
@@ -203,13 +186,9 @@ def _abdomen(canvas: Canvas, body: Body) -> None:
         canvas.paint(space.ellipsoid(centre, (30 * size, 27 * size, 56 * size), -0.2 * side), Tissue.KIDNEY)
         pelvis = (centre[0] - side * 6, centre[1] + 3, centre[2])
         canvas.paint(space.ellipsoid(pelvis, (11 * size, 10 * size, 22 * size)), Tissue.RENAL_PELVIS)
-        canvas.paint(
-            space.capsule((side * 34, -44, -575), (side * 42, -50, -760), 20), Tissue.MUSCLE, over=roomy
-        )
+        canvas.paint(space.capsule((side * 34, -44, -575), (side * 42, -50, -760), 20), Tissue.MUSCLE, over=roomy)
         if body.ureters:
-            canvas.paint(
-                space.capsule((side * 40, -26, -650), (side * 34, -12, -760), 4.5), Tissue.URETER, over=roomy
-            )
+            canvas.paint(space.capsule((side * 40, -26, -650), (side * 34, -12, -760), 4.5), Tissue.URETER, over=roomy)
 
 
 def _pelvis(canvas: Canvas, body: Body) -> None:
@@ -229,9 +208,7 @@ def _pelvis(canvas: Canvas, body: Body) -> None:
         canvas.paint(space.capsule(*shaft, 17), Tissue.BONE)
         canvas.paint(space.capsule(*shaft, 10), Tissue.MARROW)
         canvas.paint(space.capsule((side * 12, 46, -842), (side * 80, 26, -818), 10), Tissue.BONE)  # pubis
-        canvas.paint(
-            space.capsule((side * 52, -42, -870), (side * 74, -22, -830), 14), Tissue.BONE
-        )  # ischium
+        canvas.paint(space.capsule((side * 52, -42, -870), (side * 74, -22, -830), 14), Tissue.BONE)  # ischium
         canvas.paint(space.ellipsoid((side * 78, 66, -838), (26, 16, 30)), Tissue.FAT)  # groin
         canvas.paint(space.capsule((side * 74, 58, -800), (side * 84, 48, -1000), 8), Tissue.BLOOD)
         canvas.paint(space.capsule((side * 8, -32, -690), (side * 74, 50, -805), 8), Tissue.BLOOD)

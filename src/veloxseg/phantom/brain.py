@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from veloxseg.io.volume import Volume
+from veloxseg.image.volume import Volume
 from veloxseg.phantom.scans import Scans, centred_grid
 from veloxseg.phantom.shapes import Field, Space, smooth_noise
 
@@ -94,9 +94,7 @@ def _brain(space: Space, case: Case, random: np.random.Generator) -> npt.NDArray
     folds = smooth_noise(random, (x.shape[0], x.shape[1], x.shape[2]), (knots[0], knots[1], knots[2]))
     outer = (x / 68) ** 2 + (y / 86) ** 2 + ((z - 8) / 62) ** 2
     tissue[(outer < 1) & (z > -42 + 0.12 * y)] = FLUID
-    crease = (
-        np.abs(folds) + np.float32(0.9) * np.clip(0.72 - outer, 0, 1) * 3
-    )  # zero sheets of noise fold the cortex
+    crease = np.abs(folds) + np.float32(0.9) * np.clip(0.72 - outer, 0, 1) * 3  # zero sheets of noise fold the cortex
     fissure = np.abs(x) < 1.6 + 1.5 * np.clip(outer - 0.5, 0, 1)  # between the hemispheres
     above = (z > -36 + 0.12 * y) & ~fissure
     tissue[(outer + np.float32(0.03) * folds < 0.95) & (crease > 0.22) & above] = GREY
@@ -150,9 +148,7 @@ def _scan(
 
     shape = (tissue.shape[0], tissue.shape[1], tissue.shape[2])
     bright = np.array(BRIGHTNESS[name], np.float32)[tissue]
-    texture = smooth_noise(
-        random, shape, (max(2, shape[0] // 3), max(2, shape[1] // 3), max(2, shape[2] // 3))
-    )
+    texture = smooth_noise(random, shape, (max(2, shape[0] // 3), max(2, shape[1] // 3), max(2, shape[2] // 3)))
     bright = gaussian_filter(bright, 0.5) * (1 + np.float32(0.05) * texture)
     bright *= 1 + np.float32(0.08) * smooth_noise(random, shape, (3, 3, 3))
     real = bright + np.float32(case.noise) * random.standard_normal(shape, dtype=np.float32)

@@ -59,9 +59,7 @@ class Canvas:
         tables = [np.interp(heights, -OUTLINE[:, 0], OUTLINE[:, k]).astype(np.float32) for k in (1, 2, 3)]
         self.width, self.depth, self.middle = (table[millimetre] for table in tables)
 
-    def paint(
-        self, solid: tuple[Box, Field], tissue: Tissue, level: float = 1.0, over: Mask | None = None
-    ) -> None:
+    def paint(self, solid: tuple[Box, Field], tissue: Tissue, level: float = 1.0, over: Mask | None = None) -> None:
         """Fills where the field is below `level`, inside the body, and where `over` allows."""
         box, field = solid
         inside = (field < level) & (self.tissue[box] != Tissue.AIR)

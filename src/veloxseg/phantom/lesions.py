@@ -113,18 +113,12 @@ def _candidates(lesion: Lesion, space: Space, tissue: TissueMap) -> np.ndarray[t
     return np.flatnonzero(allowed)
 
 
-def _surface(
-    lesion: Lesion, space: Space, centre: tuple[float, float, float]
-) -> tuple[tuple[slice, ...], Field]:
+def _surface(lesion: Lesion, space: Space, centre: tuple[float, float, float]) -> tuple[tuple[slice, ...], Field]:
     """An ellipsoid whose surface is roughened by a few plane waves."""
     wide = 1 + 2.5 * lesion.roughness
     x, y, z = (radius + EXTRA_VOXELS * space.spacing for radius in lesion.radii)
     box, field = space.ellipsoid(centre, (x * wide, y * wide, z * wide))
     field = field * np.float32(wide * wide)
-    parts = [
-        (axis[box] - c) / r for axis, c, r in zip((space.x, space.y, space.z), centre, (x, y, z), strict=True)
-    ]
-    ripple = sum(
-        np.sin(a * parts[0] + b * parts[1] + c * parts[2] + phase) for a, b, c, phase in lesion.waves
-    )
+    parts = [(axis[box] - c) / r for axis, c, r in zip((space.x, space.y, space.z), centre, (x, y, z), strict=True)]
+    ripple = sum(np.sin(a * parts[0] + b * parts[1] + c * parts[2] + phase) for a, b, c, phase in lesion.waves)
     return box, np.asarray(field / (1 + np.float32(lesion.roughness) * ripple) ** 2, dtype=np.float32)

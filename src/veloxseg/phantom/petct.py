@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from veloxseg.io.volume import Geometry, Volume
+from veloxseg.image.volume import Geometry, Volume
 from veloxseg.phantom.anatomy import Body, draw_tissues
 from veloxseg.phantom.canvas import Tissue, TissueMap
 from veloxseg.phantom.lesions import STATIONS, Lesion, draw_lesions, place_lesions
@@ -184,18 +184,14 @@ def _finish_ct(
     return np.asarray(np.clip(np.rint(ct), -1024, 3071), dtype=np.int16)
 
 
-def _acquire_pet(
-    activity: Field, ct_grid: Geometry, case: Case, random: np.random.Generator
-) -> tuple[Geometry, Field]:
+def _acquire_pet(activity: Field, ct_grid: Geometry, case: Case, random: np.random.Generator) -> tuple[Geometry, Field]:
     """Point spread, sampling on the scanner's own grid, counting noise."""
     from scipy.ndimage import affine_transform, gaussian_filter
 
     fine = np.array(ct_grid.spacing)
     coarse = fine * case.pet_step
     shape = tuple(int(n // case.pet_step) for n in ct_grid.shape)
-    grid = centred_grid(
-        (shape[0], shape[1], shape[2]), tuple(coarse), tuple(np.array(case.pet_shift) * coarse)
-    )
+    grid = centred_grid((shape[0], shape[1], shape[2]), tuple(coarse), tuple(np.array(case.pet_shift) * coarse))
     sigma = case.blur / 2.355 / fine
     spread = gaussian_filter(activity, sigma)
     offset = (np.array(grid.origin) - np.array(ct_grid.origin)) / fine

@@ -2,87 +2,84 @@
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from veloxseg.image.drawing import FILL, Panel, draw_sheet
+from veloxseg.image.resample import resample_image
+from veloxseg.image.views import AXIAL, CORONAL, grey_level, palette, to_radiological, widest_cut, window
 from veloxseg.phantom import brain, petct
 from veloxseg.phantom.scans import Scans
 
 __all__ = ["brain_picture", "petct_picture"]
 
+SUV = (0.0, 8.0)  # black and white of PET
+
 
 def petct_picture(patients: list[Scans], path: Path) -> None:
-    """Per patient: the coronal CT slice with most lesion, and PET seen from the front with all lesions outlined."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(
-        1, 2 * len(patients), figsize=(3.05 * len(patients), 3.5), facecolor="black", layout="constrained"
-    )
-    for patient, (left, right) in zip(patients, axes.reshape(-1, 2), strict=True):
-        ct, pet, label = patient.images["ct"], patient.images["pet"], patient.label
-        row = int(np.argmax((label.array > 0).sum(axis=(0, 2))))
-        _show(left, ct.array[:, row], ct.geometry.affine, cmap="gray", vmin=-250, vmax=350)
-        _show(
-            left,
-            np.ma.masked_equal(label.array[:, row] > 0, 0),
-            label.geometry.affine,
-            cmap="autumn",
-            alpha=0.8,
-        )
-        _show(right, pet.array.max(axis=1), pet.geometry.affine, cmap="gray_r", vmin=0, vmax=8)
-        _outline(right, label.array.max(axis=1) > 0, label.geometry.affine)
-        for axis in (left, right):
-            axis.axis("off")
-            axis.set(
-                xlim=(petct.FIELD_OF_VIEW[0] / 2, -petct.FIELD_OF_VIEW[0] / 2)
-            )  # the patient's right at the left
-            axis.set(ylim=(-petct.FIELD_OF_VIEW[2] / 2, petct.FIELD_OF_VIEW[2] / 2))
-    title = "synthetic patients: CT with lesions, and PET (SUV 0 to 8) seen from the front, lesions outlined"
-    figure.suptitle(title, color="white", fontsize=9)
-    figure.savefig(path, dpi=92, facecolor="black")
-    pyplot.close(figure)
-
-
-def _show(axis: Any, plane: Any, affine: Any, **how: Any) -> None:
-    """A coronal plane (X, Z) in millimetres."""
-    (width, height), (left, bottom) = (affine[0, 0], affine[2, 2]), (affine[0, 3], affine[2, 3])
-    right, top = left + width * (plane.shape[0] - 0.5), bottom + height * (plane.shape[1] - 0.5)
-    axis.imshow(
-        plane.T, origin="lower", extent=(left - width / 2, right, bottom - height / 2, top), aspect=1, **how
-    )
-
-
-def _outline(axis: Any, plane: Any, affine: Any) -> None:
-    x = affine[0, 3] + affine[0, 0] * np.arange(plane.shape[0])
-    z = affine[2, 3] + affine[2, 2] * np.arange(plane.shape[1])
-    axis.contour(x, z, plane.T.astype(float), [0.5], colors="red", linewidths=0.7)
+    """Per patient: the coronal CT slice through the largest lesion, and PET seen from the front with all outlined."""
+    panels = []
+    for patient in patients:
+        grid = patient.label.geometry
+        label = to_radiological(patient.label.array, grid)
+        colours = palette(np.unique(label.array).tolist())
+        ct = to_radiological(resample_image(patient.images["ct"], grid, "linear", -1000.0), grid)
+        pet = to_radiological(resample_image(patient.images["pet"], grid, "linear", 0.0), grid)
+        place = widest_cut(label.array > 0)
+        panels += [
+            Panel(
+                picture=grey_level(ct.cut(CORONAL, place), window(ct.array, "ct")),
+                plane=CORONAL,
+                pixel=label.pixel(CORONAL),
+                code=label.cut(CORONAL, place),
+                colours=colours,
+                caption="CT",
+                fill=FILL,
+            ),
+            Panel(
+                picture=grey_level(pet.projection(CORONAL), SUV, "pet"),
+                plane=CORONAL,
+                pixel=label.pixel(CORONAL),
+                code=label.projection(CORONAL),
+                colours=colours,
+                caption="PET projection",
+            ),
+        ]
+    title = f"Synthetic patients: CT with lesions, and PET (SUV {SUV[0]:g} to {SUV[1]:g}) seen from the front"
+    _save([panels], title, path, height=340)
 
 
 def brain_picture(patient: Scans, path: Path) -> None:
     """The axial slice with most tumour in the four sequences, and its labels."""
-    import matplotlib
+    grid = patient.label.geometry
+    label = to_radiological(patient.label.array, grid)
+    place = widest_cut(label.array > 0)
+    views = {name: to_radiological(volume.array, grid) for name, volume in patient.images.items()}
+    panels = [
+        Panel(
+            picture=grey_level(view.cut(AXIAL, place), window(view.array, "mr")),
+            plane=AXIAL,
+            pixel=view.pixel(AXIAL),
+            caption=name,
+        )
+        for name, view in views.items()
+    ]
+    code = label.cut(AXIAL, place)
+    labelled = Panel(
+        picture=grey_level(views["flair"].cut(AXIAL, place), window(views["flair"].array, "mr")),
+        plane=AXIAL,
+        pixel=label.pixel(AXIAL),
+        code=code,
+        colours=palette(np.unique(code).tolist()),
+        caption="labels 1, 2, 4",
+        fill=FILL,
+    )
+    _save([[*panels, labelled]], "A synthetic brain with a tumour", path, height=230)
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
 
-    label = patient.label.array
-    height = int(np.argmax((label > 0).sum(axis=(0, 1))))
-    figure, axes = pyplot.subplots(1, 5, figsize=(9.2, 2.4), facecolor="black", layout="constrained")
-    for axis, (name, volume) in zip(axes, patient.images.items(), strict=False):
-        axis.imshow(volume.array[::-1, :, height].T, cmap="gray", origin="lower")
-        axis.set_title(name, color="white", fontsize=9)
-    axes[4].imshow(patient.images["flair"].array[::-1, :, height].T, cmap="gray", origin="lower")
-    shown = np.ma.masked_equal(label[::-1, :, height].T, 0)
-    axes[4].imshow(shown, cmap="brg", vmin=1, vmax=4, alpha=0.7, origin="lower")
-    axes[4].set_title("labels 1, 2, 4", color="white", fontsize=9)
-    for axis in axes:
-        axis.axis("off")
-    figure.savefig(path, dpi=80, facecolor="black")
-    pyplot.close(figure)
+def _save(rows: list[list[Panel]], title: str, path: Path, height: int) -> None:
+    """Writes a sheet whose panels are `height` pixels high."""
+    draw_sheet(rows, title, scale=height / rows[0][0].height_mm).save(path, format="PNG", optimize=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veloxseg.io.volume import Geometry, Volume
+from veloxseg.image.volume import Geometry, Volume
 
 __all__ = ["Scans", "centred_grid"]
 

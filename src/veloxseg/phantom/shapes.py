@@ -9,17 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from veloxseg.types import Box, Mask
+
 __all__ = ["Box", "Field", "Mask", "Space", "smooth_noise"]
 
 Field = npt.NDArray[np.float32]
-Mask = npt.NDArray[np.bool_]
-Box = tuple[slice, slice, slice]
 Point = tuple[float, float, float]
 
 
-def smooth_noise(
-    random: np.random.Generator, shape: tuple[int, int, int], knots: tuple[int, int, int]
-) -> Field:
+def smooth_noise(random: np.random.Generator, shape: tuple[int, int, int], knots: tuple[int, int, int]) -> Field:
     """Noise of about unit variance that varies over `1 / knots` of each axis: random knots, linear between them."""
     field = random.standard_normal(knots).astype(np.float32)
     for size, knot in zip(shape, knots, strict=True):  # one axis after another; each goes to the end in turn
@@ -77,9 +75,7 @@ class Space:
         extent = (max(radii[0], reach), radii[1], max(radii[2], reach))
         low, high = _around(centre, centre, extent)
         box = self.box(low, high)
-        x, y, z = (
-            axis[box] - np.float32(c) for axis, c in zip((self.x, self.y, self.z), centre, strict=True)
-        )
+        x, y, z = (axis[box] - np.float32(c) for axis, c in zip((self.x, self.y, self.z), centre, strict=True))
         if tilt:
             cosine, sine = np.float32(np.cos(tilt)), np.float32(np.sin(tilt))
             x, z = cosine * x - sine * z, sine * x + cosine * z

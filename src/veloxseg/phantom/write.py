@@ -15,10 +15,10 @@ import numpy.typing as npt
 from veloxseg.console import progress
 from veloxseg.errors import ConfigError, OutputError
 from veloxseg.files import atomic_path, writable_folder, write_json
-from veloxseg.io.volume import Geometry, Volume
+from veloxseg.image.volume import Geometry, Volume
 from veloxseg.phantom import brain, petct
 from veloxseg.phantom.scans import Scans
-from veloxseg.prepare.parallel import Failure, run_all
+from veloxseg.workers import Failure, run_all
 
 __all__ = ["LAYOUTS", "default_size", "write_dataset"]
 
@@ -75,15 +75,11 @@ def _check(layout: str, cases: int, size: tuple[int, int, int], test_cases: int)
     if layout not in LAYOUTS:
         raise ConfigError(f"layout {layout!r} is unknown; choose one of {', '.join(LAYOUTS)}")
     if cases < 1 or test_cases < 0:
-        raise ConfigError(
-            f"{cases} cases and {test_cases} test cases were asked for; at least 1 and 0 are needed"
-        )
+        raise ConfigError(f"{cases} cases and {test_cases} test cases were asked for; at least 1 and 0 are needed")
     if min(size) < SMALLEST or max(size) > 1024:
         raise ConfigError(f"size {size} is out of range; give {SMALLEST} to 1024 voxels per axis")
     if test_cases and layout not in ("nnunet", "hecktor"):
-        raise ConfigError(
-            f"layout {layout} has no test folder; make a second data set with another --seed instead"
-        )
+        raise ConfigError(f"layout {layout} has no test folder; make a second data set with another --seed instead")
 
 
 def _nnunet(folder: Path, number: int, part: str, scans: Scans) -> None:
@@ -123,9 +119,7 @@ def _autopet(folder: Path, number: int, part: str, scans: Scans) -> None:
     resampled = np.rint(_resample(ct.array.astype(np.float32), ct.geometry, suv.geometry, outside=-1024))
     _save(ct, study / "CT.nii.gz")
     _save(Volume(array=resampled.astype(np.int16), geometry=suv.geometry), study / "CTres.nii.gz")
-    _save(
-        Volume(array=suv.array * np.float32(BECQUEREL_PER_SUV), geometry=suv.geometry), study / "PET.nii.gz"
-    )
+    _save(Volume(array=suv.array * np.float32(BECQUEREL_PER_SUV), geometry=suv.geometry), study / "PET.nii.gz")
     _save(suv, study / "SUV.nii.gz")
     _save(Volume(array=(on_pet >= 0.5).astype(np.uint8), geometry=suv.geometry), study / "SEG.nii.gz")
 

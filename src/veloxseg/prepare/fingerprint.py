@@ -13,26 +13,26 @@ import numpy as np
 import numpy.typing as npt
 
 from veloxseg.console import progress, warn
+from veloxseg.dataset.dataset import Case, Dataset
+from veloxseg.dataset.reading import read_case_images, read_case_label
 from veloxseg.errors import DatasetError
-from veloxseg.io.volume import Geometry, Volume
-from veloxseg.prepare.body import body_mask, coarse_steps
-from veloxseg.prepare.boxes import label_boxes, nonzero_box
-from veloxseg.prepare.dataset import Case, Dataset
-from veloxseg.prepare.modality import kind_of
-from veloxseg.prepare.parallel import Failure, Team
-from veloxseg.prepare.reading import read_case_images, read_case_label
+from veloxseg.image.body import body_mask, coarse_steps
+from veloxseg.image.regions import components, label_boxes, nonzero_box
+from veloxseg.image.volume import Volume
+from veloxseg.modality import kind_of
+from veloxseg.prepare.network_input import SUPERIOR, axis_order
+from veloxseg.workers import Failure, Team
 
 __all__ = ["fingerprint_case", "make_fingerprint", "summarise"]
 
+THICK = 1.5  # slices thicker than this many pixels have a direction of their own
 SAMPLES = 2000  # voxels per case and modality: a thousand cases give two million, enough for 0.5 percentiles
 
 
 def make_fingerprint(dataset: Dataset, cases: Iterable[Case], team: Team) -> dict[str, Any]:
     """Looks at every case; a case that cannot be read is an error, since `check` lists them all."""
     cases = list(cases)
-    work = partial(
-        fingerprint_case, modalities=dataset.modalities, labels=dataset.labels, ignore=dataset.ignore_label
-    )
+    work = partial(fingerprint_case, modalities=dataset.modalities, labels=dataset.labels, ignore=dataset.ignore_label)
     found, failures = {}, []
     for case, result in progress(team.run(work, cases), "fingerprint", len(cases)):
         if isinstance(result, Failure):
@@ -44,9 +44,7 @@ def make_fingerprint(dataset: Dataset, cases: Iterable[Case], team: Team) -> dic
     if failures:
         for failure in failures:
             warn(failure)
-        raise DatasetError(
-            f"{len(failures)} of {len(cases)} cases cannot be used; repair or leave them out, as listed"
-        )
+        raise DatasetError(f"{len(failures)} of {len(cases)} cases cannot be used; repair or leave them out, as listed")
     return summarise(dataset, [found[case.name] for case in cases])
 
 
@@ -60,8 +58,8 @@ def fingerprint_case(
     return {
         "case": case.name,
         "modalities": {
-            name: {"shape": _oriented(v.geometry)[0], "spacing": _oriented(v.geometry)[1]}
-            for name, v in volumes.items()
+            name: {"shape": list(grid.shape), "spacing": [round(value, 6) for value in grid.spacing]}
+            for name, grid in ((name, volume.geometry.in_ras()) for name, volume in volumes.items())
         },
         "label_grid": [n for n, v in volumes.items() if label and v.geometry.same_grid(label.geometry, 0.1)],
         "labels": _label_numbers(label, labels, ignore) if label else {},
@@ -77,9 +75,9 @@ def fingerprint_case(
 
 def summarise(dataset: Dataset, cases: list[dict[str, Any]]) -> dict[str, Any]:
     """The fingerprint as JSON: medians over cases, pooled intensities, and the cases themselves."""
-    modalities = {}
+    modalities, axes = {}, network_axes(case["modalities"] for case in cases)
     for name in dataset.modalities:
-        grids = [case["modalities"][name] for case in cases]
+        grids = [_along(case["modalities"][name], axes) for case in cases]
         pooled = {
             where: _statistics(np.concatenate([case["samples"][name][where] for case in cases]))
             for where in ("foreground", "body")
@@ -105,25 +103,36 @@ def summarise(dataset: Dataset, cases: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "dataset": dataset.name,
         "case_count": len(cases),
+        "axes": axes,
         "modalities": modalities,
         "labels": labels,
         "cases": [{key: value for key, value in case.items() if key != "samples"} for case in cases],
     }
 
 
-def _oriented(geometry: Geometry) -> tuple[list[int], list[float]]:
-    """Shape and spacing along the axes of the closest RAS orientation."""
-    from nibabel.orientations import io_orientation
+def network_axes(cases: Iterable[Mapping[str, Any]]) -> str:
+    """How the network's axes run: along the patient's, unless thick slices lie across several of these.
 
-    order = np.argsort(io_orientation(geometry.affine)[:, 0])
-    return [geometry.shape[i] for i in order], [round(geometry.spacing[i], 6) for i in order]
+    Medians over cases of which some have their slices across x and others across z would fit none of them.
+    """
+    across = set()
+    for modalities in cases:
+        for grid in modalities.values():
+            order = axis_order(grid["spacing"], "slices")
+            spacing = [grid["spacing"][axis] for axis in order]
+            if spacing[2] > THICK * max(spacing[:2]):
+                across.add(order[2])
+    return "slices" if len(across) > 1 else "patient"
+
+
+def _along(grid: Mapping[str, Any], axes: str) -> dict[str, list[float]]:
+    order = axis_order(grid["spacing"], axes)
+    return {key: [grid[key][axis] for axis in order] for key in ("shape", "spacing")}
 
 
 def _label_numbers(label: Volume, labels: Mapping[str, int], ignore: int | None) -> dict[str, Any]:
-    from scipy import ndimage
-
     millilitres = label.geometry.voxel_ml
-    boxes = dict(label_boxes(label.array))
+    boxes = label_boxes(label.array)
     numbers: dict[str, Any] = {}
     for name, value in labels.items():
         if value == 0:
@@ -133,8 +142,7 @@ def _label_numbers(label: Volume, labels: Mapping[str, int], ignore: int | None)
             continue
         mask = label.array[boxes[value]] == value
         count = int(mask.sum())
-        pieces = ndimage.label(mask, np.ones((3, 3, 3)))[0] if value != ignore else np.zeros(0, int)
-        sizes = np.sort(np.bincount(pieces.ravel(order="K"))[1:])[::-1]
+        sizes = np.sort(components(mask)[1])[::-1] if value != ignore else np.zeros(0, np.int64)
         numbers[name] = {
             "ml": round(count * millilitres, 4),
             "share": count / label.array.size,
@@ -159,18 +167,16 @@ def _foreground_sample(
     there = np.rint(to_volume[:3, :3] @ index + to_volume[:3, 3:]).astype(int)
     inside = ((there >= 0) & (there < np.array(volume.array.shape)[:, None])).all(axis=0)
     x, y, z = there[:, inside]
-    values: npt.NDArray[np.float32] = volume.array[x, y, z].astype(np.float32)
-    return values
+    return volume.array[x, y, z].astype(np.float32)
 
 
 def _body_sample(volume: Volume, kind: str, random: np.random.Generator) -> npt.NDArray[np.float32]:
-    coarse = volume.array[tuple(slice(None, None, step) for step in coarse_steps(volume.array.shape))]
-    superior = int(np.abs(volume.geometry.direction[2]).argmax())
-    values = coarse[body_mask(coarse, kind, superior)]
+    array = volume.in_ras().array
+    coarse = array[tuple(slice(None, None, step) for step in coarse_steps(array.shape))]
+    values = coarse[body_mask(coarse, kind, SUPERIOR)]
     if len(values) > SAMPLES:
         values = random.choice(values, SAMPLES, replace=False)
-    sample: npt.NDArray[np.float32] = values.astype(np.float32)
-    return sample
+    return values.astype(np.float32)
 
 
 def _statistics(values: npt.NDArray[np.float32]) -> dict[str, float] | None:

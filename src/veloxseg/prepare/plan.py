@@ -1,13 +1,24 @@
 """The plan: every decision of preprocessing in one readable JSON, shared by training and prediction."""
 
+import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from veloxseg.errors import ModelError
+from veloxseg.errors import ModelError, shown
+from veloxseg.modality import KINDS
+from veloxseg.schema import OneOf, Range, build
 
-__all__ = ["ModalityPlan", "Normalisation", "Plan"]
+__all__ = ["AXES", "REGISTRATIONS", "SCHEMES", "ModalityPlan", "Normalisation", "Plan"]
 
 FORMAT = 1
+SCHEMES = ("clip_zscore", "zscore_body", "none")
+AXES = ("patient", "slices")
+REGISTRATIONS = ("none", "rigid", "affine")
+MOST_PATCH_VOXELS = 512**3
+# bounds beyond any scan in use: a voxel of a metre, or of a micrometre, is a mistake in a file
+Millimetres = Annotated[float, Range(0.01, 100)]
+Side = Annotated[int, Range(0, 2048)]
+LabelValue = Annotated[int, Range(0, 65535)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +30,7 @@ class Normalisation:
     `none`: as they are.
     """
 
-    scheme: str
+    scheme: Annotated[str, OneOf(*SCHEMES)]
     low: float | None = None
     high: float | None = None
     mean: float | None = None
@@ -29,7 +40,7 @@ class Normalisation:
 @dataclass(frozen=True, kw_only=True)
 class ModalityPlan:
     name: str  # "ct", "pet", "t1", "flair", ...: modalities are known by name, never by number
-    kind: str  # "ct", "pet", "mr" or "other": decides resampling and normalisation
+    kind: Annotated[str, OneOf(*KINDS)]  # decides resampling and normalisation
     normalisation: Normalisation
 
 
@@ -40,16 +51,19 @@ class Plan:
     dataset: str
     modalities: tuple[ModalityPlan, ...]
     reference: str  # the modality whose grid the others, and the labels, are brought to
-    spacing: tuple[float, float, float]  # millimetres, array axes of the closest RAS orientation
-    patch: tuple[int, int, int]
-    windows: tuple[tuple[int, int, int], ...]  # minimum big window of PWA per stage
-    labels: dict[str, int]  # with "background": 0
-    regions: dict[str, tuple[int, ...]] | None = (
-        None  # overlapping targets (BraTS WT/TC/ET), one sigmoid each
-    )
-    ignore_label: int | None = None
-    register: str = "none"  # "rigid" or "affine": modalities are first registered to the reference
+    spacing: tuple[Millimetres, Millimetres, Millimetres]  # along the axes closest to RAS+
+    patch: tuple[Side, Side, Side]
+    windows: tuple[tuple[Side, Side, Side], ...]  # minimum big window of PWA per stage
+    labels: dict[str, LabelValue]  # with "background": 0
+    regions: dict[str, tuple[LabelValue, ...]] | None = None  # overlapping targets (BraTS WT/TC/ET), one sigmoid each
+    ignore_label: LabelValue | None = None
+    # how the network's axes run: along the patient's (RAS+), or slices last, for data sets sliced in several directions
+    axes: Annotated[str, OneOf(*AXES)] = "patient"
+    register: Annotated[str, OneOf(*REGISTRATIONS)] = "none"  # modalities are first registered to the reference
     format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        _check(self)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -61,34 +75,53 @@ class Plan:
         """What each output channel of the network stands for: regions, or all labels with background first."""
         if self.regions is not None:
             return tuple(self.regions)
-        return tuple(
-            sorted((n for n, v in self.labels.items() if v != self.ignore_label), key=self.labels.__getitem__)
-        )
+        return tuple(sorted((n for n, v in self.labels.items() if v != self.ignore_label), key=self.labels.__getitem__))
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> "Plan":
-        if value.get("format") != FORMAT:
+    def from_json(cls, value: Any, where: str = "plan.json") -> "Plan":
+        if isinstance(value, dict) and value.get("format") != FORMAT:
+            found = shown(value.get("format"), 40)
             raise ModelError(
-                f"plan has format {value.get('format')}, this version reads {FORMAT}; prepare the data anew"
+                f"{where}: the plan has format {found}, this version reads {FORMAT}; prepare the data anew"
             )
-        try:
-            return cls(
-                **{
-                    **value,
-                    "modalities": tuple(
-                        ModalityPlan(**{**m, "normalisation": Normalisation(**m["normalisation"])})
-                        for m in value["modalities"]
-                    ),
-                    "spacing": tuple(value["spacing"]),
-                    "patch": tuple(value["patch"]),
-                    "windows": tuple(tuple(window) for window in value["windows"]),
-                    "regions": value.get("regions") and {n: tuple(v) for n, v in value["regions"].items()},
-                }
-            )
-        except (KeyError, TypeError) as error:
+        return build(cls, value, where, ModelError, "prepare the data anew")
+
+
+def _check(plan: Plan) -> None:
+    """How the entries of a plan must go together."""
+    if not plan.modalities or len(set(plan.names)) < len(plan.names):
+        raise ModelError(f"the modalities are {shown(plan.names)}, expected different names; prepare the data anew")
+    if plan.reference not in plan.names:
+        raise ModelError(
+            f"the reference {shown(plan.reference)!r} is none of the modalities {', '.join(plan.names)}; "
+            "prepare the data anew"
+        )
+    values = list(plan.labels.values())
+    if plan.labels.get("background") != 0 or len(set(values)) < len(values) or len(values) < 2:
+        raise ModelError(
+            f"the labels are {shown(plan.labels)}, expected background 0 and others with values of their own; "
+            "prepare the data anew"
+        )
+    if math.prod(plan.patch) > MOST_PATCH_VOXELS:
+        raise ModelError(f"the patch {plan.patch} has more than {MOST_PATCH_VOXELS} voxels; prepare the data anew")
+    used = {value for region in (plan.regions or {}).values() for value in region}
+    if plan.regions is not None and (not plan.regions or not all(plan.regions.values())):
+        raise ModelError(
+            f"the regions are {shown(plan.regions)}, expected label values for each; prepare the data anew"
+        )
+    if unlisted := sorted((used | {plan.ignore_label} - {None}) - set(values)):  # type: ignore[type-var]
+        raise ModelError(
+            f"label value {unlisted[0]} is used by a region or as ignore and not listed among the labels; "
+            "prepare the data anew"
+        )
+    for modality in plan.modalities:
+        scheme = modality.normalisation
+        numbers = (scheme.low, scheme.high, scheme.mean, scheme.std)
+        if scheme.scheme == "clip_zscore" and (None in numbers or scheme.low > scheme.high or scheme.std <= 0):  # type: ignore[operator]
             raise ModelError(
-                f"plan is incomplete or has an unknown entry ({error}); prepare the data anew"
-            ) from error
+                f"the normalisation of {modality.name} has low, high, mean, std {numbers}, expected four numbers in "
+                "order, std above 0; prepare the data anew"
+            )

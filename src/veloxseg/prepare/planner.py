@@ -12,15 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from veloxseg.dataset.dataset import Dataset
 from veloxseg.errors import ConfigError, ShapeError
-from veloxseg.prepare.dataset import Dataset
-from veloxseg.prepare.modality import kind_of
-from veloxseg.prepare.plan import ModalityPlan, Normalisation, Plan
+from veloxseg.modality import kind_of
+from veloxseg.prepare.plan import REGISTRATIONS, SCHEMES, ModalityPlan, Normalisation, Plan
 
-__all__ = ["SCHEMES", "choose_patch", "choose_spacing", "make_plan"]
+__all__ = ["choose_patch", "choose_spacing", "make_plan"]
 
-SCHEMES = ("clip_zscore", "zscore_body", "none")
-REGISTRATIONS = ("none", "rigid", "affine")
 STRIDE = 32
 BUDGET = 128 * 128 * 64  # voxels of HECKTOR's patch in the paper, its largest; 96³ fits too
 ANISOTROPY = 3.0
@@ -47,15 +45,11 @@ def make_plan(
     if register not in REGISTRATIONS:
         raise ConfigError(f"registration {register!r} is unknown; choose {', '.join(REGISTRATIONS)}")
     if spacing is None:
-        spacing = choose_spacing(
-            modalities[reference]["median_spacing"], modalities[reference]["fine_spacing"]
-        )
+        spacing = choose_spacing(modalities[reference]["median_spacing"], modalities[reference]["fine_spacing"])
     elif min(spacing) <= 0:
         raise ConfigError(f"spacing {spacing} must be positive millimetres")
     if patch is None:
-        patch = choose_patch(
-            spacing, modalities[reference]["median_spacing"], modalities[reference]["median_shape"]
-        )
+        patch = choose_patch(spacing, modalities[reference]["median_spacing"], modalities[reference]["median_shape"])
     elif any(side < STRIDE or side % STRIDE for side in patch):
         better = tuple(max(STRIDE, STRIDE * round(side / STRIDE)) for side in patch)
         raise ShapeError(f"patch {patch} is not made of multiples of {STRIDE}; use {better}")
@@ -63,9 +57,7 @@ def make_plan(
         dataset=dataset.name,
         modalities=tuple(
             ModalityPlan(
-                name=name,
-                kind=kind_of(name),
-                normalisation=_normalisation(name, modalities[name], normalise or {}),
+                name=name, kind=kind_of(name), normalisation=_normalisation(name, modalities[name], normalise or {})
             )
             for name in dataset.modalities
         ),
@@ -76,15 +68,14 @@ def make_plan(
         labels=dataset.labels,
         regions=dataset.regions,
         ignore_label=dataset.ignore_label,
+        axes=fingerprint.get("axes", "patient"),
         register=register,
     )
 
 
 def _reference(modalities: Mapping[str, Any]) -> str:
     """The modality on whose grid most labels are drawn; among equals CT, else the first."""
-    return max(
-        modalities, key=lambda name: (modalities[name]["on_label_grid"], modalities[name]["kind"] == "ct")
-    )
+    return max(modalities, key=lambda name: (modalities[name]["on_label_grid"], modalities[name]["kind"] == "ct"))
 
 
 def choose_spacing(median: list[float], fine: list[float]) -> tuple[float, float, float]:

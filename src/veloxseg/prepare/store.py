@@ -14,6 +14,7 @@ one core: mapped float16 5 ms (12 ms from a cold disk; 75 MB), mapped float32 2 
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,18 +23,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from veloxseg.errors import DatasetError, VeloxSegError
+from veloxseg.dataset.splits import Split
+from veloxseg.errors import DatasetError, VeloxSegError, shown
 from veloxseg.files import atomic_path, read_json
-from veloxseg.prepare.boxes import label_boxes
+from veloxseg.image.regions import label_boxes
+from veloxseg.prepare.network_input import Placement
 from veloxseg.prepare.plan import Plan
-from veloxseg.prepare.splits import Split
-from veloxseg.prepare.transform import Placement
 
 __all__ = ["Prepared", "PreparedCase", "case_record", "write_case"]
 
 POINTS_PER_LABEL = 5000
 HALF_LIMIT = float(np.finfo(np.float16).max)
 DTYPES = {"F16": np.float16, "U8": np.uint8, "U16": np.uint16}  # safetensors' names of what we store
+AXES = {"image": 4, "label": 3, "points": 2}
 MOST_HEADER_BYTES = 1 << 24
 
 
@@ -67,30 +69,21 @@ class Prepared:
             test = tuple(case.name for case in cases if case.split == "test")
             folds = tuple(_fold(f["train"], f["validation"], test) for f in listing["folds"])
         except (KeyError, TypeError) as error:
-            raise DatasetError(
-                f"{path / 'cases.json'} is damaged ({error}); run `veloxseg prepare` again"
-            ) from error
+            raise DatasetError(f"{path / 'cases.json'} is damaged ({error}); run `veloxseg prepare` again") from error
         return cls(path, plan, cases, folds)
 
     def split(self, fold: int | None = None) -> Split:
         """The 6:2:2 split, or a fold of cross-validation."""
         if fold is None:
-            return Split(
-                *(tuple(c.name for c in self.cases if c.split == s) for s in ("train", "validation", "test"))
-            )
+            return Split(*(tuple(c.name for c in self.cases if c.split == s) for s in ("train", "validation", "test")))
         if not 0 <= fold < len(self.folds):
-            found = (
-                f"has folds 0 to {len(self.folds) - 1}" if self.folds else "has too few patients for folds"
-            )
-            raise DatasetError(
-                f"fold {fold} does not exist: {self.path} {found}; choose one, or `prepare --folds K`"
-            )
+            found = f"has folds 0 to {len(self.folds) - 1}" if self.folds else "has too few patients for folds"
+            raise DatasetError(f"fold {fold} does not exist: {self.path} {found}; choose one, or `prepare --folds K`")
         return self.folds[fold]
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
-        value: dict[str, Any] = read_json(self.path / "fingerprint.json")
-        return value
+        return read_json(self.path / "fingerprint.json")
 
     def image(self, name: str) -> npt.NDArray[np.float16]:
         """(C, X, Y, Z), memory-mapped."""
@@ -136,7 +129,7 @@ def write_case(
     seed: int,
 ) -> None:
     """Stores a case in one file, whole or not at all. Values beyond float16 are clipped, in place."""
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     np.clip(image_CXYZ, -HALF_LIMIT, HALF_LIMIT, out=image_CXYZ)
     arrays = {
@@ -146,7 +139,8 @@ def write_case(
     }
     record = {**record, "content": _content(arrays)}
     with atomic_path(_file(folder, name)) as temporary:
-        save_file(arrays, temporary, metadata={"record": json.dumps(record)})
+        # save_file tells of a full disk by an error of its own
+        temporary.write_bytes(save(arrays, metadata={"record": json.dumps(record)}))
 
 
 def _content(arrays: dict[str, npt.NDArray[Any]]) -> str:
@@ -177,14 +171,10 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
             if length > MOST_HEADER_BYTES:
                 raise ValueError(f"a header of {length} bytes")
             header = json.loads(file.read(length))
-        end = (
-            8
-            + length
-            + max(entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__")
-        )
+        end = 8 + length + max(entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__")
         if path.stat().st_size != end:
             raise ValueError(f"{path.stat().st_size} of {end} bytes")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         message = f"{path} cannot be read ({error}); run `veloxseg prepare` again to restore it"
         raise DatasetError(message) from error
     return header, 8 + length
@@ -194,34 +184,42 @@ def _record(path: Path) -> dict[str, Any]:
     try:
         record: dict[str, Any] = json.loads(_header(path)[0]["__metadata__"]["record"])
     except (KeyError, ValueError) as error:
-        raise DatasetError(
-            f"{path} has no record ({error}); run `veloxseg prepare` again to restore it"
-        ) from error
+        raise DatasetError(f"{path} has no record ({error}); run `veloxseg prepare` again to restore it") from error
     return record
 
 
 def _map(path: Path, what: str) -> npt.NDArray[Any]:
     header, base = _header(path)
     try:
-        entry = header[what]
-        dtype, shape = DTYPES[entry["dtype"]], tuple(entry["shape"])
+        dtype, shape, start = _place(header, what)
+        if header["image"]["shape"][1:] != header["label"]["shape"]:
+            raise ValueError(f"an image of {header['image']['shape']}, a label of {header['label']['shape']}")
         if 0 in shape:
             return np.empty(shape, dtype)
-        return np.memmap(path, dtype, "r", base + entry["data_offsets"][0], shape)
-    except (KeyError, ValueError, TypeError, OSError) as error:
-        raise DatasetError(
-            f"{path} has no {what} ({error}); run `veloxseg prepare` again to restore it"
-        ) from error
+        return np.memmap(path, dtype, "r", base + start, shape)
+    except (LookupError, ValueError, TypeError, OSError) as error:
+        message = f"{path} has no {what} ({shown(error)}); run `veloxseg prepare` again to restore it"
+        raise DatasetError(message) from error
+
+
+def _place(header: dict[str, Any], what: str) -> tuple[npt.DTypeLike, tuple[int, ...], int]:
+    """Type, shape and first byte of an array, as a header states them: they fit each other and what is stored."""
+    entry = header[what]
+    dtype, shape, (start, end) = DTYPES[entry["dtype"]], tuple(map(int, entry["shape"])), entry["data_offsets"]
+    expected = math.prod(shape) * np.dtype(dtype).itemsize
+    if len(shape) != AXES[what] or min(shape) < 0 or start < 0 or end - start != expected:
+        raise ValueError(f"a shape of {shape} in bytes {start} to {end}")
+    if what == "points" and shape[1] != 4:
+        raise ValueError(f"{shape[1]} numbers for each point")
+    return dtype, shape, start
 
 
 def _sample_points(label_XYZ: npt.NDArray[Any], seed: int) -> npt.NDArray[np.uint16]:
     if max(label_XYZ.shape) > np.iinfo(np.uint16).max:
-        raise VeloxSegError(
-            f"an image of {label_XYZ.shape} voxels is too long to index; use a coarser --spacing"
-        )
+        raise VeloxSegError(f"an image of {label_XYZ.shape} voxels is too long to index; use a coarser --spacing")
     random = np.random.default_rng(seed)
     rows = [np.empty((0, 4), np.uint16)]
-    for value, box in label_boxes(label_XYZ):
+    for value, box in label_boxes(label_XYZ).items():
         part = label_XYZ[box] == value
         chosen = np.flatnonzero(part)
         if len(chosen) > POINTS_PER_LABEL:

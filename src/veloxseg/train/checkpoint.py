@@ -1,17 +1,19 @@
-"""Checkpoints: one safetensors file each, with the state as JSON in its header. Nothing that runs code when opened.
-
-A file is written aside, synced and renamed, so a kill at any moment or a full disk leaves what was there. A SHA-256
-over the tensors and the state tells a damaged file from a whole one. The two newest and the best are kept.
+"""Where a training stands, and the files that hold it: one safetensors file each, with the state as JSON in its header.
 
     checkpoints/000001200.safetensors      after 1200 steps: network, teachers, optimiser, average; state
 
-Random numbers need no state of their own: those of a step are drawn from (seed, process, epoch, step), see loop.py.
+Nothing in it runs code when opened. A file is written aside, synced and renamed, so a kill at any moment or a full disk
+leaves what was there. A SHA-256 over the state and the tensors (names, types, sizes, values) tells a damaged file from
+a whole one. The two newest and the best are kept; on a full disk the newest alone, if the others' room is needed.
+
+Random numbers need no state of their own: those of a step are drawn from (seed, process, epoch, step), see engine.py.
 """
 
+import errno
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +21,21 @@ import torch
 from torch import Tensor
 
 from veloxseg.console import warn
-from veloxseg.errors import ModelError, VeloxSegError
+from veloxseg.errors import ModelError, OutputError, VeloxSegError
 from veloxseg.files import atomic_path
+from veloxseg.schema import build
+from veloxseg.train.objective import TERMS
 
 __all__ = [
+    "Best",
     "Checkpoint",
+    "State",
     "checkpoint_path",
+    "is_full",
     "join",
     "load_checkpoint",
     "load_newest",
+    "make_room",
     "prune",
     "save_checkpoint",
     "split",
@@ -35,6 +43,44 @@ __all__ = [
 
 KEPT = 2
 SUFFIX = ".safetensors"
+DIGEST = "sha256_typed"  # of names, types, sizes and values
+OLD_DIGEST = "sha256"  # version 0.1.0 left types and sizes out
+
+
+@dataclass
+class Best:
+    """The epoch whose weights are MODEL's."""
+
+    epoch: int  # epochs done
+    step: int  # steps done: the name of its checkpoint
+    dice: float | None  # None without cases to validate on
+    structures: dict[str, float | None]
+
+
+@dataclass
+class State:
+    """All that a checkpoint holds besides tensors, as plain JSON values."""
+
+    epoch: int = 0  # epochs done
+    step: int = 0  # steps done of the present epoch
+    steps: int = 0  # steps done in all
+    sums: list[float] = field(default_factory=lambda: [0.0] * len(TERMS))  # of the loss terms in this epoch
+    counted: int = 0  # steps with a finite loss in `sums`
+    bad: int = 0  # steps without a finite loss, the latest in a row
+    seconds: float = 0.0  # of work, over all sessions
+    epoch_seconds: float = 0.0  # of work on the present epoch
+    validations: int = 0
+    finished: bool = False
+    best: Best | None = None
+    history: list[dict[str, Any]] = field(default_factory=list)  # one row per epoch
+    pace: dict[str, Any] = field(default_factory=dict)  # the fields of schedule.Pace but for its recipe
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Any, where: str) -> "State":
+        return build(cls, value, where, ModelError, "start again in another folder")
 
 
 @dataclass(frozen=True)
@@ -45,12 +91,12 @@ class Checkpoint:
 
 
 def save_checkpoint(folder: Path, step: int, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Path:
-    """Writes the checkpoint of `step`; on an error the older ones are as they were."""
+    """Writes the checkpoint of `step`; after an error the older ones are as they were."""
     from safetensors.torch import save
 
     text = json.dumps(state, allow_nan=False)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    header = {"state": text, "sha256": _digest(text, tensors)}
+    header = {"state": text, DIGEST: _digest(text, tensors, typed=True)}
     folder.mkdir(parents=True, exist_ok=True)
     path = checkpoint_path(folder, step)
     with atomic_path(path) as temporary:
@@ -69,8 +115,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 — not a dict
-        text = header["state"]
-        if header["sha256"] != _digest(text, tensors):
+        text, typed = header["state"], DIGEST in header
+        if header[DIGEST if typed else OLD_DIGEST] != _digest(text, tensors, typed):
             raise ModelError(f"checkpoint {path} is damaged: its checksum differs")
         return Checkpoint(path, json.loads(text), tensors)
     except (SafetensorError, OSError, KeyError, ValueError) as error:
@@ -82,15 +128,11 @@ def load_newest(folder: Path) -> Checkpoint | None:
     paths = _newest_first(folder)
     for index, path in enumerate(paths):
         try:
-            found = load_checkpoint(path)
+            return load_checkpoint(path)
         except VeloxSegError as error:
             if index + 1 == len(paths):
-                raise ModelError(
-                    f"{error}, and there is no older one; start again in another folder"
-                ) from error
+                raise ModelError(f"{error}, and there is no older one; start again in another folder") from error
             warn(f"{error}; going on from the previous one, {paths[index + 1].name}")
-        else:
-            return found
     return None
 
 
@@ -103,11 +145,24 @@ def prune(folder: Path, best_step: int | None) -> None:
         path.unlink(missing_ok=True)
 
 
+def is_full(error: OutputError | OSError) -> bool:
+    """Whether a file could not be written for want of room."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def make_room(folder: Path, needed: Collection[int]) -> bool:
+    """Removes the oldest checkpoint whose step is not `needed`; says whether there was one."""
+    for path in reversed(_newest_first(folder)):
+        if int(path.stem) not in needed:
+            path.unlink(missing_ok=True)
+            return True
+    return False
+
+
 def split(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """The tensors below `prefix.`, without it."""
-    return {
-        name.removeprefix(f"{prefix}."): t for name, t in tensors.items() if name.startswith(f"{prefix}.")
-    }
+    return {name.removeprefix(f"{prefix}."): t for name, t in tensors.items() if name.startswith(f"{prefix}.")}
 
 
 def join(**groups: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -116,12 +171,13 @@ def join(**groups: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    return sorted((path for path in folder.glob(f"*{SUFFIX}") if path.stem.isdigit()), reverse=True)
+    return sorted((path for path in folder.glob(f"*{SUFFIX}") if path.stem.isdecimal()), reverse=True)
 
 
-def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
+def _digest(text: str, tensors: Mapping[str, Tensor], typed: bool) -> str:
     digest = hashlib.sha256(text.encode())
     for name in sorted(tensors):
-        digest.update(name.encode())
-        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode() if typed else name.encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -1,23 +1,31 @@
-"""Devices, precision and processes, by Lightning Fabric; and where the random numbers of a step come from."""
+"""What a training runs on: devices, precision and processes (by Lightning Fabric), random numbers of a step, signals.
+
+SIGTERM, Ctrl-C and the hang-up of a closed terminal become a wish, which the loop grants after its step by saving and
+leaving; a second Ctrl-C stops at once.
+"""
 
 import contextlib
 import logging
 import os
+import signal
+import threading
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
+from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 
 from veloxseg.console import set_quiet
-from veloxseg.errors import ConfigError
+from veloxseg.errors import ConfigError, shown
 from veloxseg.train.recipe import Recipe
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["deterministic", "seed_step", "start_engine", "worker_count"]
+__all__ = ["Stop", "Stopped", "deterministic", "seed_step", "start_engine", "stop_on_signals", "worker_count"]
 
 
 def start_engine(recipe: Recipe, *, accelerator: str, devices: int | str, nodes: int) -> "Fabric":
@@ -31,33 +39,37 @@ def start_engine(recipe: Recipe, *, accelerator: str, devices: int | str, nodes:
         logging.getLogger(name).setLevel(logging.WARNING)
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
-    started = int(os.environ.get("WORLD_SIZE", "1"))  # by torchrun, or by Fabric for its further processes
+    started = _processes_started()
     if isinstance(devices, int) and started > 1 and started != devices * nodes:
         raise ConfigError(
             f"{started} processes were started, but --devices {devices} × --nodes {nodes} is {devices * nodes}; "
             "let them agree"
         )
     several = nodes > 1 or devices != 1
-    # every parameter has a gradient in the paper's objective; peers and single outputs may leave some out
+    # In the paper's objective every parameter has a gradient; peers and single outputs may leave some without.
     unused = not (recipe.teachers and recipe.deep_supervision)
     strategy: Any = DDPStrategy(find_unused_parameters=unused) if several else "auto"
     try:
         fabric = Fabric(
-            accelerator=accelerator,
-            devices=devices,
-            num_nodes=nodes,
-            strategy=strategy,
-            precision=recipe.precision,
+            accelerator=accelerator, devices=devices, num_nodes=nodes, strategy=strategy, precision=recipe.precision
         )
-    except (ValueError, RuntimeError, TypeError) as error:  # all that it raises for what is not there
+    except (ValueError, RuntimeError, TypeError) as error:  # all that Fabric raises for what is not there
         reason = str(error).splitlines()[0]
         raise ConfigError(
-            f"cannot use {devices} of {accelerator} ({reason}); try --accelerator auto --devices 1"
+            f"cannot use {shown(devices)} of {accelerator} ({reason}); try --accelerator auto --devices 1"
         ) from error
     fabric.launch()
     if not fabric.is_global_zero:
         set_quiet(True)
     return fabric
+
+
+def _processes_started() -> int:
+    """How many processes this training has, as torchrun tells it, or Fabric its further processes."""
+    text = os.environ.get("WORLD_SIZE", "1")
+    if not (text.isdecimal() and len(text) < 10):
+        raise ConfigError(f"WORLD_SIZE is {shown(text)!r}; it must be a number of processes: unset it, or use torchrun")
+    return int(text)
 
 
 @contextlib.contextmanager
@@ -85,3 +97,38 @@ def worker_count(recipe: Recipe, device: str) -> int:
     if recipe.workers >= 0:
         return recipe.workers
     return 0 if device == "cpu" else min(8, max(1, (os.cpu_count() or 2) - 1))
+
+
+@dataclass
+class Stop:
+    """Whether the user, or the machine's queue, wants the training to end."""
+
+    wanted: bool = False
+
+
+class Stopped(Exception):
+    """Training ended early at the user's wish; everything is saved. The message says how to go on."""
+
+
+@contextlib.contextmanager
+def stop_on_signals() -> Iterator[Stop]:
+    """Within it, signals that would end the process set `wanted` instead."""
+    stop = Stop()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if stop.wanted and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.wanted = True
+
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
+        yield stop
+        return
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup has it ignored
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -8,7 +8,6 @@ are addressed by (seed, epoch, step), not drawn from a running generator. So a k
 nothing had happened.
 """
 
-import contextlib
 import math
 import time
 from pathlib import Path
@@ -17,26 +16,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from veloxseg.console import say
-from veloxseg.errors import DatasetError, ModelError, OutputError, VeloxSegError
-from veloxseg.files import claimed, writable_folder
-from veloxseg.modelfolder import ModelFolder
-from veloxseg.networks import load_network
-from veloxseg.prepare.loader import PatchLoader
-from veloxseg.prepare.store import Prepared
-from veloxseg.train.data import training_loader
-from veloxseg.train.engine import deterministic, seed_step, start_engine, worker_count
+from veloxseg.console import say, warn
+from veloxseg.errors import DatasetError, ModelError
+from veloxseg.model_folder import ModelFolder, load_network
+from veloxseg.train.checkpoint import Best, State
+from veloxseg.train.display import dice_text, duration
+from veloxseg.train.engine import deterministic, seed_step, start_engine, stop_on_signals, worker_count
 from veloxseg.train.objective import TERMS
-from veloxseg.train.progress import Display, duration
-from veloxseg.train.recipe import Recipe, choose_modalities, network_settings
-from veloxseg.train.run import Run, data_hash, reconcile
-from veloxseg.train.session import Session
-from veloxseg.train.state import Best, State
-from veloxseg.train.stopping import stop_on_signals
-from veloxseg.train.summary import announce, dice_text, known, write_record
-from veloxseg.train.validation import mean_dice, subset_name, subsets, validate_case
+from veloxseg.train.patches import PatchLoader, training_loader
+from veloxseg.train.schedule import FEW_STEPS
+from veloxseg.train.trainer import Job, Trainer
+from veloxseg.train.validation import foresee_seconds, known, mean_dice, subset_name, subsets, validate_case
 
 __all__ = ["train"]
+
+FIRST_STEPS = 5  # after so many, it is known how long a step takes
+SLOW_STEP = 5.0  # seconds; of such steps one is enough to know
 
 
 def train(
@@ -53,109 +48,84 @@ def train(
 
     >>> train("prepared", "run", {"model": "s", "epochs": 100})
     """
-    data, run = Prepared.open(prepared), Run(folder)
-    hash_now = data_hash(data)
-    if resume and run.exists:
-        stored, hash_then = run.read_settings()
-        recipe = reconcile(stored, settings or {})
-        if hash_now != hash_then:
-            raise DatasetError(
-                f"{prepared} is not the data that {folder} was started with; prepare it as before, or train anew"
-            )
-    else:
-        recipe = Recipe(**(settings or {}))
-    network_settings(
-        recipe, choose_modalities(data.plan, recipe.modalities)
-    )  # an error now leaves no folder behind
-    if not data.split(recipe.fold).train:
-        raise DatasetError(
-            f"{prepared} has no training case in this split; prepare more cases, or choose a --fold"
-        )
-    fabric = start_engine(recipe, accelerator=accelerator, devices=devices, nodes=nodes)
-    problem: VeloxSegError | None = None
-    with contextlib.ExitStack() as claim:
-        if fabric.is_global_zero:  # the other processes may come later and find the folder begun
-            try:
-                writable_folder(folder)
-                claim.enter_context(claimed(run.path))
-                if run.exists and not resume:
-                    raise OutputError(
-                        f"{folder} holds a training already; add --continue, or choose another folder"
-                    )
-                run.write_settings(recipe, hash_now)
-            except VeloxSegError as error:
-                problem = error
-        if (problem := fabric.broadcast(problem)) is not None:
-            raise problem
-        with stop_on_signals() as stop, deterministic(recipe.deterministic):
-            session = Session(fabric, data, run, recipe, stop)
-            run_epochs(session)
-            finish(session)
-    return session.state
+    job = Job.open(prepared, folder, settings or {}, resume=resume)
+    fabric = start_engine(job.recipe, accelerator=accelerator, devices=devices, nodes=nodes)
+    with (
+        job.run.claim(fabric, job.recipe, job.data, resume=resume),
+        stop_on_signals() as stop,
+        deterministic(job.recipe.deterministic),
+    ):
+        trainer = Trainer(fabric, job, stop)
+        announce(trainer)
+        with trainer.display:
+            run_epochs(trainer)
+            finish(trainer)
+    return trainer.state
 
 
-def run_epochs(session: Session) -> None:
-    state, fabric, recipe = session.state, session.fabric, session.recipe
-    announce(session)
+def run_epochs(trainer: Trainer) -> None:
+    """Trains, validates and saves, epoch by epoch, from where the training stands to its end."""
+    state, pace, fabric, display = trainer.state, trainer.pace, trainer.fabric, trainer.display
+    foresee_the_end(trainer)
     loader = training_loader(
-        session.prepared,
-        session.split.train,
-        recipe,
+        trainer.job.prepared,
+        trainer.job.split.train,
+        trainer.recipe,
         rank=fabric.global_rank,
         world=fabric.world_size,
-        workers=worker_count(recipe, fabric.device.type),
+        workers=worker_count(trainer.recipe, fabric.device.type),
         epoch=state.epoch,
         start_step=state.step,
     )
-    with Display(session.run.path, active=fabric.is_global_zero) as display:
-        while not state.finished:
-            train_epoch(session, loader, display)
-            finished = session.pace.finished(state.epoch + 1)
-            wanted = session.pace.validates(state.epoch + 1, state.validations)
-            scores = validate(session, session.kept) if wanted else None
-            improved = end_epoch(session, scores)
-            display.epoch(state.history, session.pace.epochs(state.steps), session.seconds_left())
-            state.finished = finished
-            if scores is not None or state.finished:
-                session.save(required=state.finished, improved=improved)
-            loader.set_epoch(state.epoch)
-        display.draw(state.history)
+    while not state.finished:
+        train_epoch(trainer, loader)
+        finished = pace.finished(state.epoch + 1)
+        wanted = pace.validates(state.epoch + 1, state.validations)
+        scores = validate(trainer, trainer.kept) if wanted else None
+        improved = end_epoch(trainer, scores)
+        display.epoch(state.history, pace.epochs(state.steps), trainer.seconds_left())
+        state.finished = finished
+        if scores is not None or finished:
+            trainer.save(required=finished, improved=improved)
+        loader.set_epoch(state.epoch)
+    display.draw(state.history)
 
 
-def train_epoch(session: Session, loader: PatchLoader, display: Display) -> None:
+def train_epoch(trainer: Trainer, loader: PatchLoader) -> None:
     """The steps that are left of the present epoch."""
-    state, pace, recipe = session.state, session.pace, session.recipe
+    state, pace, recipe = trainer.state, trainer.pace, trainer.recipe
     if state.step >= pace.steps_per_epoch or (state.step and pace.time_is_up()):
-        return  # stopped between the last step and the validation
+        return  # the training was stopped between the last step and the validation
     began = time.monotonic()
     try:
         for batch in loader:
-            loss = train_step(session, batch)
+            loss = train_step(trainer, batch)
             began, seconds = time.monotonic(), time.monotonic() - began
             state.epoch_seconds += seconds
-            pace.step_seconds = state.epoch_seconds / state.step
-            display.step(state.epoch + 1, pace, state.step, loss, session.seconds_left())
-            session.stop_if_wanted()
-            if time.monotonic() - session.saved >= recipe.save_seconds and state.bad == 0:
-                session.save()
+            trainer.agree()
+            trainer.display.step(state.epoch + 1, pace, state.step, loss, trainer.seconds_left())
+            say_how_many_steps_fit(trainer)
+            trainer.stop_if_wanted()
+            if time.monotonic() - trainer.saved >= recipe.save_seconds and state.bad == 0:
+                trainer.save()
             if state.step >= pace.steps_per_epoch or pace.time_is_up():
                 break
     except DatasetError:
-        session.stop_if_wanted()  # Ctrl-C reaches the loader's processes, too
+        trainer.stop_if_wanted()  # Ctrl-C reaches the loader's processes, too
         raise
 
 
-def train_step(session: Session, batch: dict[str, Any]) -> float:
+def train_step(trainer: Trainer, batch: dict[str, Any]) -> float:
     """Forward, backward, step. If loss or gradient is not finite, the weights stay as they are."""
-    state, recipe, fabric = session.state, session.recipe, session.fabric
-    objective, optimiser = session.objective, session.optimiser
+    state, recipe, fabric = trainer.state, trainer.recipe, trainer.fabric
+    objective, optimiser = trainer.objective, trainer.optimiser
     for group in optimiser.param_groups:
-        group["lr"] = session.pace.learning_rate(state.steps)
+        group["lr"] = trainer.pace.learning_rate(state.steps)
     seed_step(recipe.seed, fabric.global_rank, state.epoch, state.step)
     image, label = fabric.to_device((batch["image"], batch["label"]))
     optimiser.zero_grad(set_to_none=True)
-    terms = objective.train()(image, label)
-    values = average_over_processes(session, terms.detach())
+    terms: Tensor = objective.train()(image, label)
+    values: list[float] = fabric.all_reduce(terms.detach().clone(), reduce_op="mean").tolist()
     finite = math.isfinite(values[0])
     if finite:
         fabric.backward(terms[0])
@@ -165,8 +135,8 @@ def train_step(session: Session, batch: dict[str, Any]) -> float:
         finite = bool(torch.isfinite(norm))
     if finite:
         optimiser.step()
-        if session.average is not None:
-            session.average.update_parameters(session.student)
+        if trainer.average is not None:
+            trainer.average.update_parameters(trainer.student)
         state.sums = [total + value for total, value in zip(state.sums, values, strict=True)]
         state.counted += 1
     state.step, state.steps = state.step + 1, state.steps + 1
@@ -174,55 +144,42 @@ def train_step(session: Session, batch: dict[str, Any]) -> float:
     if state.bad >= recipe.bad_steps:
         raise ModelError(
             f"the loss was not finite in {state.bad} steps in a row (epoch {state.epoch + 1}); earlier weights are in "
-            f"{session.run.checkpoints}; try a lower learning_rate, clip_gradients=1 or precision=32-true"
+            f"{trainer.run.checkpoints}; try a lower learning_rate, clip_gradients=1 or precision=32-true"
         )
     return values[0]
 
 
-def average_over_processes(session: Session, terms: Tensor) -> list[float]:
-    """The loss terms, averaged over all processes; a wish to stop and the time travel along, so that all agree."""
-    more = terms.new_tensor([float(session.stop.wanted), session.elapsed()])
-    values: list[float] = session.fabric.all_reduce(torch.cat([terms, more]), reduce_op="mean").tolist()
-    session.pace.elapsed = values.pop()
-    session.stop.wanted = values.pop() > 0
-    return values
-
-
-def validate(
-    session: Session, network: nn.Module, available: tuple[str, ...] | None = None
-) -> list[dict[str, float]]:
+def validate(trainer: Trainer, network: nn.Module, available: tuple[str, ...] | None = None) -> list[dict[str, float]]:
     """Dice of every validation case, by structure. The processes share the cases."""
     began = time.monotonic()
-    names, fabric = session.split.validation, session.fabric
+    names, fabric = trainer.validated, trainer.fabric
     scores: dict[str, dict[str, float]] = {}
-    for name in names[fabric.global_rank :: fabric.world_size]:
+    for number, name in enumerate(names[fabric.global_rank :: fabric.world_size], 1):
+        trainer.display.note(f"validation, case {number * fabric.world_size} of {len(names)}")
         scores[name] = validate_case(
             network,
-            session.prepared,
+            trainer.job.prepared,
             name,
-            session.plan,
-            overlap=session.recipe.overlap,
+            trainer.job.plan,
+            overlap=trainer.recipe.overlap,
             device=str(fabric.device),
             available=available,
         )
         if fabric.world_size == 1:
-            session.stop_if_wanted()
+            trainer.stop_if_wanted()
     for source in range(fabric.world_size):
         scores |= fabric.broadcast(scores, src=source)
-    session.pace.validation_seconds = time.monotonic() - began
+    trainer.pace.validation_seconds = time.monotonic() - began
     return [scores[name] for name in names]
 
 
-def end_epoch(session: Session, scores: list[dict[str, float]] | None) -> bool:
+def end_epoch(trainer: Trainer, scores: list[dict[str, float]] | None) -> bool:
     """Closes the epoch: its row of history, the best. Says whether its weights are the best so far."""
-    state, pace = session.state, session.pace
+    state, pace = trainer.state, trainer.pace
     row: dict[str, Any] = {
         "epoch": state.epoch + 1,
         "learning_rate": pace.learning_rate(state.steps - 1),
-        **{
-            n: total / state.counted if state.counted else None
-            for n, total in zip(TERMS, state.sums, strict=True)
-        },
+        **{n: total / state.counted if state.counted else None for n, total in zip(TERMS, state.sums, strict=True)},
         "validation_dice": None,
         "seconds": round(state.epoch_seconds, 3),
     }
@@ -235,36 +192,86 @@ def end_epoch(session: Session, scores: list[dict[str, float]] | None) -> bool:
     state.epoch, state.step, state.sums, state.counted = state.epoch + 1, 0, [0.0] * len(TERMS), 0
     state.validations += scores is not None
     state.epoch_seconds = 0.0
-    if scores is None or state.bad > 0 or not _wins(session, row["validation_dice"]):
+    if scores is None or state.bad > 0 or not _wins(trainer, row["validation_dice"]):
         return False
     state.best = Best(state.epoch, state.steps, row["validation_dice"], parts)
     return True
 
 
-def _wins(session: Session, dice: float | None) -> bool:
-    """The latest wins if the recipe says so, or if there is nothing to compare by."""
-    best = session.state.best
-    if session.recipe.select == "last" or best is None or best.dice is None:
+def _wins(trainer: Trainer, dice: float | None) -> bool:
+    """The latest epoch wins if the recipe says so, or if there is nothing to compare by."""
+    best = trainer.state.best
+    if trainer.recipe.select == "last" or best is None or best.dice is None:
         return True
     return dice is not None and dice > best.dice
 
 
-def finish(session: Session) -> None:
-    """The end: Dice with modalities missing if the network was trained for it, run.json, a last word."""
-    best, run = session.state.best, session.run
-    session.fabric.barrier()  # until the first process has written MODEL
-    if session.recipe.modality_dropout > 0 and best is not None and session.split.validation:
-        network = load_network(ModelFolder.open(run.model)).to(session.fabric.device)
+def finish(trainer: Trainer) -> None:
+    """The end: Dice with modalities missing if the network was trained for it, a last word, run.json."""
+    best, run = trainer.state.best, trainer.run
+    trainer.fabric.barrier()  # until the first process has written MODEL
+    if trainer.recipe.modality_dropout > 0 and best is not None and trainer.validated:
+        network = load_network(ModelFolder.open(run.model)).to(trainer.fabric.device)
         dice = {
-            subset_name(names): known(mean_dice(validate(session, network, names)))
-            for names in subsets(session.plan.names)
+            subset_name(names): known(mean_dice(validate(trainer, network, names)))
+            for names in subsets(trainer.job.plan.names)
         }
         say("Dice by available modalities: " + ", ".join(f"{n} {dice_text(d)}" for n, d in dice.items()))
-        if session.fabric.is_global_zero:
-            session.write_model(network, missing_modalities=dice)
-    write_record(session)
+        if trainer.fabric.is_global_zero:
+            trainer.write_model(network, missing_modalities=dice)
     if best is not None:
-        say(
-            f"done in {duration(session.elapsed())}: Dice {dice_text(best.dice)} after epoch {best.epoch}; "
-            f"model in {run.model}"
+        took = duration(trainer.elapsed())
+        say(f"done in {took}: Dice {dice_text(best.dice)} after epoch {best.epoch}; model in {run.model}")
+    trainer.write_record()
+
+
+# -- what is said before and at the beginning ------------------------------------------------------------------------
+
+
+def announce(trainer: Trainer) -> None:
+    state, job = trainer.state, trainer.job
+    say(
+        f"{job.recipe.model}: {trainer.parameters / 1e6:.2f} M parameters, modalities {', '.join(job.plan.names)}, "
+        f"patch {'×'.join(map(str, job.plan.patch))}, {len(job.split.train)} training and {len(job.split.validation)} "
+        f"validation cases, {trainer.pace.steps_per_epoch} steps per epoch, {trainer.fabric.device}"
+    )
+    if not job.split.validation:
+        say("no validation case in this split: the last epoch becomes the model")
+    if state.steps:
+        say(f"going on after epoch {state.epoch}, step {state.step}")
+    trainer.write_record()
+
+
+def foresee_the_end(trainer: Trainer) -> None:
+    """A timed training must know how long its last validation takes before it was ever measured."""
+    pace, job, fabric = trainer.pace, trainer.job, trainer.fabric
+    if not pace.timed or pace.validation_cases is not None:
+        return
+    device, names = str(fabric.device), job.split.validation
+    seconds = foresee_seconds(
+        trainer.kept, job.prepared, names, job.plan, overlap=trainer.recipe.overlap, device=device
+    )
+    seconds = fabric.broadcast([each / fabric.world_size for each in seconds])  # the first process's, for all
+    pace.foresee_validation(seconds)
+    if pace.validation_cases != len(names):
+        warn(
+            f"validating all {len(names)} cases would take about {duration(sum(seconds))} of the "
+            f"{duration(60 * (job.recipe.max_minutes or 0))}, so {pace.validation_cases} are validated; "
+            "give more minutes for all, or evaluate the model afterwards"
+        )
+
+
+def say_how_many_steps_fit(trainer: Trainer) -> None:
+    """Early in a timed training, once: after five steps, or after the first one if steps are slow."""
+    steps, pace = trainer.state.steps, trainer.pace
+    early = steps < FIRST_STEPS and pace.step_seconds < SLOW_STEP and not pace.time_is_up()
+    if not pace.timed or trainer.told_steps or early:
+        return
+    trainer.told_steps = True
+    fitting = pace.all_steps(steps)
+    say(f"a step takes {pace.step_seconds:.2g} s, so about {fitting} fit; the end takes {duration(pace.end_seconds)}")
+    if fitting < FEW_STEPS:
+        warn(
+            f"about {fitting} steps in {duration(60 * (trainer.recipe.max_minutes or 0))} teach next to nothing, "
+            f"{FEW_STEPS} are the least; give more minutes, a lighter --model such as s, or prepare a smaller --patch"
         )

@@ -11,15 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from veloxseg.model.config import STAGES, NetworkConfig
-from veloxseg.model.losses import SegmentationLoss, region_loss, sdkt_loss, segmentation_loss
+from veloxseg.model.losses import SegmentationLoss, Target, choose_loss, sdkt_loss
 from veloxseg.model.network import VeloxSeg
 from veloxseg.model.sdkt import SDKTModel, SDKTOutput, deep_segmentations
-from veloxseg.networks import build_network
+from veloxseg.model_folder import build_network
 from veloxseg.prepare.plan import Plan
 from veloxseg.train.recipe import Recipe
-from veloxseg.train.twoclass import two_class_loss
 
-__all__ = ["TERMS", "Objective", "PlainObjective", "TaughtObjective", "build_objective"]
+__all__ = ["TERMS", "Objective", "PlainObjective", "TaughtObjective", "build_objective", "target_of"]
 
 TERMS = ("total", "cross_entropy", "dice", "reconstruction", "transfer")  # the order of an objective's result
 
@@ -34,11 +33,12 @@ class Objective(nn.Module):
 
 
 class TaughtObjective(Objective):
-    """VeloxSeg with its texture teachers: the paper's objective. `difference`: the loss takes two classes as one."""
+    """VeloxSeg with its texture teachers: the paper's objective.
 
-    def __init__(
-        self, config: NetworkConfig, recipe: Recipe, segmentation: SegmentationLoss, difference: bool
-    ) -> None:
+    `difference`: the loss takes two classes as the difference of their logits.
+    """
+
+    def __init__(self, config: NetworkConfig, recipe: Recipe, segmentation: SegmentationLoss, difference: bool) -> None:
         super().__init__()
         self.model = SDKTModel(config)
         self.outputs, self.difference = STAGES if recipe.deep_supervision else 1, difference
@@ -69,11 +69,9 @@ class TaughtObjective(Objective):
 
 
 class PlainObjective(Objective):
-    """Any network without teachers: CE + Dice; VeloxSeg's deep outputs count as in the paper, peers have one."""
+    """Any network without teachers; VeloxSeg's deep outputs count as in the paper, peers have one output."""
 
-    def __init__(
-        self, network: nn.Module, recipe: Recipe, segmentation: SegmentationLoss, difference: bool
-    ) -> None:
+    def __init__(self, network: nn.Module, recipe: Recipe, segmentation: SegmentationLoss, difference: bool) -> None:
         super().__init__()
         self.network = network
         self.outputs, self.difference = STAGES if recipe.deep_supervision else 1, difference
@@ -101,39 +99,17 @@ class PlainObjective(Objective):
 
 
 def build_objective(architecture: str, settings: dict[str, Any], plan: Plan, recipe: Recipe) -> Objective:
-    """The network of these settings with the loss that its labels ask for."""
-    segmentation, difference = loss_for(plan, recipe.batch_dice), is_two_class(plan)
+    """The network of these settings with the loss that the recipe names and its labels ask for."""
+    segmentation, difference = choose_loss(recipe.loss, target_of(plan, recipe.batch_dice))
     if architecture == "veloxseg" and recipe.teachers and settings["attention"] != "none":
         return TaughtObjective(NetworkConfig.from_json(settings), recipe, segmentation, difference)
     return PlainObjective(build_network(architecture, settings), recipe, segmentation, difference)
 
 
-def is_two_class(plan: Plan) -> bool:
-    """Labels are 0 and 1 and nothing else: the quick loss of twoclass.py serves."""
-    if plan.regions is not None or plan.ignore_label is not None:
-        return False
-    return [plan.labels[name] for name in plan.outputs] == [0, 1]
-
-
-def loss_for(plan: Plan, batch_dice: bool = False) -> SegmentationLoss:
-    """CE + Dice over classes or overlapping regions; label values need not be 0, 1, 2, ..."""
+def target_of(plan: Plan, batch_dice: bool = False) -> Target:
+    """What the plan's label values mean to a loss; they need not be 0, 1, 2, ..."""
     if plan.regions is not None:
-        regions = list(plan.regions.values())
-        return partial(region_loss, regions=regions, ignore=plan.ignore_label, batch_dice=batch_dice)
-    if is_two_class(plan):
-        return partial(two_class_loss, batch_dice=batch_dice)
-    values = [plan.labels[name] for name in plan.outputs]
-    if values == list(range(len(values))):
-        return partial(segmentation_loss, ignore=plan.ignore_label, batch_dice=batch_dice)
-    ignored = len(values)
-    table = torch.zeros(max(plan.labels.values()) + 1, dtype=torch.long)
-    table[values] = torch.arange(len(values))
-    if plan.ignore_label is not None:
-        table[plan.ignore_label] = ignored
-
-    def by_class(logits_BKXYZ: Tensor, label_BXYZ: Tensor) -> tuple[Tensor, Tensor]:
-        classes = table.to(label_BXYZ.device)[label_BXYZ.long()]
-        ignore = None if plan.ignore_label is None else ignored
-        return segmentation_loss(logits_BKXYZ, classes, ignore, batch_dice=batch_dice)
-
-    return by_class
+        regions = tuple(tuple(values) for values in plan.regions.values())
+        return Target(regions=regions, ignore=plan.ignore_label, batch_dice=batch_dice)
+    values = tuple(plan.labels[name] for name in plan.outputs)
+    return Target(values=values, ignore=plan.ignore_label, batch_dice=batch_dice)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,13 +11,15 @@ import numpy.typing as npt
 from torch import nn
 
 from veloxseg.evaluate.metrics import dice
-from veloxseg.infer.sliding import predict_labels
-from veloxseg.infer.torch_runtime import TorchRuntime
+from veloxseg.predict.sliding import count_windows, predict_labels
 from veloxseg.prepare.plan import Plan
 from veloxseg.prepare.store import Prepared
+from veloxseg.runtimes.torch import TorchRuntime
 
 __all__ = [
     "case_dice",
+    "foresee_seconds",
+    "known",
     "mean_dice",
     "network_image",
     "structures",
@@ -25,9 +28,12 @@ __all__ = [
     "validate_case",
 ]
 
+MARGIN = 1.25  # reading, decoding and Dice of a whole case take more than its windows
+QUICK = 5.0  # seconds; a window that takes less is timed again, as the first one prepares what the others use
+
 
 def structures(plan: Plan) -> dict[str, tuple[int, ...]]:
-    """What Dice is computed of: the regions, or every label but background; name → label values."""
+    """What Dice is computed for: the regions, or every label but background; name → label values."""
     if plan.regions is not None:
         return dict(plan.regions)
     return {name: (plan.labels[name],) for name in plan.outputs[1:]}
@@ -48,6 +54,23 @@ def validate_case(
     image, runtime = network_image(prepared, name, plan, available), TorchRuntime(network, device=device)
     predicted = predict_labels(image, runtime, plan, overlap=overlap, progress=progress)
     return case_dice(predicted, np.asarray(prepared.label(name)), plan)
+
+
+def foresee_seconds(
+    network: nn.Module, prepared: Prepared, names: Sequence[str], plan: Plan, *, overlap: float, device: str
+) -> list[float]:
+    """How long `validate_case` will take for each case: one window is timed, and the windows are counted."""
+    if not names:
+        return []
+    runtime = TorchRuntime(network, device=device)
+    window_CXYZ = np.random.default_rng(0).standard_normal((len(plan.names), *plan.patch), np.float32)
+    for _ in range(2):
+        began = time.monotonic()
+        predict_labels(window_CXYZ, runtime, plan, overlap=overlap)
+        if (seconds := time.monotonic() - began) > QUICK:
+            break
+    shapes = [prepared.label(name).shape for name in names]
+    return [MARGIN * seconds * count_windows((x, y, z), plan.patch, overlap) for x, y, z in shapes]
 
 
 def network_image(
@@ -71,10 +94,7 @@ def case_dice(predicted: npt.NDArray[Any], label: npt.NDArray[Any], plan: Plan) 
     if plan.ignore_label is not None:
         known = label != plan.ignore_label
         predicted, label = predicted[known], label[known]
-    return {
-        name: dice(np.isin(predicted, values), np.isin(label, values))
-        for name, values in structures(plan).items()
-    }
+    return {name: dice(np.isin(predicted, values), np.isin(label, values)) for name, values in structures(plan).items()}
 
 
 def mean_dice(cases: Sequence[dict[str, float]]) -> float:
@@ -84,6 +104,11 @@ def mean_dice(cases: Sequence[dict[str, float]]) -> float:
     per_structure = [[case[name] for case in cases if not math.isnan(case[name])] for name in cases[0]]
     means = [sum(values) / len(values) for values in per_structure if values]
     return sum(means) / len(means) if means else math.nan
+
+
+def known(value: float) -> float | None:
+    """A number for JSON, which has no NaN."""
+    return value if math.isfinite(value) else None
 
 
 def subsets(names: Sequence[str]) -> list[tuple[str, ...]]:

@@ -1,0 +1,1 @@
+"""Data sets: what belongs together, in whatever layout it was unpacked."""

@@ -1,0 +1,1 @@
+"""DICOM: series, their pixels and units, segmentations and contours."""

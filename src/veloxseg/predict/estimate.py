@@ -1,0 +1,97 @@
+"""Time and memory of a prediction, before it starts.
+
+Memory is what is held at the same time at the worst moment, on top of the program itself, which is measured: it has
+opened the model and computed one window by then. The moments are
+
+    reading      all scans as float32 (or one, with --max-ram), and a slab of the one that is being read
+    resampling   the scans, the network input, and one modality on its way there
+    windows      the network input, a slab of scores, the mask, probabilities if asked for, a chunk on its way back
+    finishing    the mask, and what counting and post-processing need
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from veloxseg.image import Geometry
+from veloxseg.predict.restore import chunk_voxels
+from veloxseg.predict.sliding import count_windows
+from veloxseg.prepare.network_input import axis_order
+from veloxseg.runtimes.decoding import Decoding
+from veloxseg.types import Size
+
+__all__ = ["Estimate", "WindowCost", "estimate"]
+
+GIB = 1 << 30
+SLAB = 64 << 20  # in which scans are read and interpolated
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowCost:
+    """What one window took when it was tried."""
+
+    seconds: float
+    bytes: float  # that computing it has added to the program
+    program: float  # bytes of the program after it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """An upper bound: the body, to which the network's grid is cropped, is only found later."""
+
+    network_shape: Size
+    windows: int
+    seconds: float
+    bytes: float  # with all scans held at a time
+    frugal_bytes: float  # with one scan held at a time
+
+    @property
+    def gib(self) -> float:
+        return self.bytes / GIB
+
+    @property
+    def frugal_gib(self) -> float:
+        return self.frugal_bytes / GIB
+
+
+def estimate(
+    grids: Mapping[str, Geometry],
+    reference: str,
+    decoding: Decoding,
+    *,
+    overlap: float,
+    window: WindowCost,
+    windows_at_once: int,
+    probabilities: bool,
+) -> Estimate:
+    plan = decoding.plan
+    shape = _network_shape(grids[reference], plan.spacing, plan.axes)
+    voxels, scan_voxels = float(np.prod(shape)), float(np.prod(grids[reference].shape))
+    network = 4.0 * len(plan.modalities) * voxels
+    scans = [4.0 * float(np.prod(grid.shape)) for grid in grids.values()]
+    _, y, z = (max(n, p) for n, p in zip(shape, plan.patch, strict=True))
+    # the accumulator of a row of windows, and what of the row before is still needed for the way back
+    slab = 4.0 * decoding.channels * (1 + 0.75) * min(plan.patch[0], shape[0]) * y * z
+    kept = scan_voxels * np.dtype(decoding.dtype).itemsize + (scan_voxels * len(plan.outputs) if probabilities else 0)
+    back = 4.0 * 3 * decoding.channels * min(chunk_voxels(decoding.channels), scan_voxels)
+    program = window.program + (windows_at_once - 1) * window.bytes
+    computing = network + slab + kept + back
+    resampling = network + 2 * 4.0 * max(voxels, 1.0) + min(SLAB, max(scans))
+    windows = count_windows(shape, plan.patch, overlap)
+    return Estimate(
+        network_shape=shape,
+        windows=windows,
+        seconds=windows * window.seconds / windows_at_once + scan_voxels * 5e-8,
+        bytes=program + max(sum(scans) + resampling, computing),
+        frugal_bytes=program + max(max(scans) + resampling, computing),
+    )
+
+
+def _network_shape(grid: Geometry, spacing: tuple[float, float, float], axes: str) -> Size:
+    """The whole scan at the plan's spacing, its axes in the order of the network's."""
+    turned = grid.in_ras()
+    order = axis_order(turned.spacing, axes)
+    extent = np.asarray(turned.shape)[order] * np.asarray(turned.spacing)[order]
+    x, y, z = np.maximum(1, np.ceil(extent / np.asarray(spacing) - 0.01)).astype(int)
+    return int(x), int(y), int(z)

@@ -1,0 +1,222 @@
+"""What each kernel reads and writes, computed from its arguments as its loops in C do, and compared with its buffers.
+
+Kernels trust addresses and sizes. A configuration that lies (a negative window, widths that do not divide) must end
+here, in a ModelError, and not in memory that belongs to somebody else. Vectors count whole: a loop over channels in
+steps of 8 touches all 8 of its last step.
+
+For each kernel there is one function here, with the arguments of the C function. It yields one `Use` per buffer.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from veloxseg.errors import ModelError
+from veloxseg.runtimes.native.library import Pair
+from veloxseg.runtimes.native.memory import LANES, Job, Span, lanes_of_panels
+
+__all__ = ["check"]
+
+HEAD_CHANNELS = 128  # MOST of attention.c
+CUBE = 64  # outputs of the head for one class and voxel
+KERNELS = (1, 3, 5, 7)  # sizes that groups.c has
+
+Loop = tuple[int, int]  # how often it runs, and by how many floats it moves on
+
+
+class Use(NamedTuple):
+    """A kernel touches the floats [low, stop) of a buffer, counted from `place` on."""
+
+    what: str
+    place: Span | None
+    low: int
+    stop: int
+
+
+def check(kernel: str, arguments: tuple[Any, ...]) -> None:
+    """Raises unless everything that the kernel will touch lies in its buffers."""
+    for use in USES[kernel](*arguments):
+        if use.place is None:
+            continue
+        first, size = use.place.first, use.place.array.size
+        if first + use.low < 0 or first + use.stop > size:
+            _refuse(kernel, f"{use.what} from {first + use.low} to {first + use.stop} of {size} numbers")
+
+
+def _refuse(kernel: str, what: str) -> None:
+    raise ModelError(
+        f"the native kernel `{kernel}` would use {what}; model.json describes no network that it computes, so export "
+        "the model again or use --runtime openvino"
+    )
+
+
+def _require(kernel: str, *, least: int = 1, **counts: int) -> None:
+    for name, count in counts.items():
+        if count < least:
+            _refuse(kernel, f"{name} = {count}, below {least}")
+
+
+def _use(what: str, place: Span | None, loops: Iterable[Loop], width: int) -> Use:
+    """Nested loops, of which the innermost touches `width` floats."""
+    moves = [(count - 1) * step for count, step in loops]
+    return Use(what, place, sum(min(0, move) for move in moves), sum(max(0, move) for move in moves) + width)
+
+
+def _whole(channels: int, lanes: int = LANES) -> int:
+    return -(-channels // lanes) * lanes
+
+
+# ---- products.c ---------------------------------------------------------------------------------------------
+
+
+def _inputs(kernel: str, job: Job) -> Iterator[Use]:
+    """All but the output, which `product` and `head` have in different places."""
+    nx, ny, nz = job.size
+    _require(kernel, nx=nx, ny=ny, nz=nz, segments=len(job.offsets), run=job.run, outputs=job.outputs)
+    lanes = lanes_of_panels(job.outputs)
+    x = _use("x", job.x.place, zip(job.size, job.x.steps, strict=True), job.run)
+    yield x._replace(low=x.low + int(job.offsets.min()), stop=x.stop + int(job.offsets.max()))
+    yield Use("weight", Span(job.weight), 0, len(job.offsets) * job.run * lanes)
+    yield Use("bias", None if job.bias is None else Span(job.bias), 0, lanes)
+
+
+def product(job: Job) -> Iterator[Use]:
+    yield from _inputs("product", job)
+    loops = list(zip(job.size, job.out.steps, strict=True))
+    yield _use("out", job.out.place, loops, job.outputs)
+    if job.residual is not None:
+        if job.outputs % LANES or job.residual.steps != job.out.steps:
+            _refuse("product", f"a residual for {job.outputs} outputs, no multiple of {LANES}, or of other steps")
+        yield _use("residual", job.residual.place, loops, job.outputs)
+
+
+def head(job: Job, line: Span) -> Iterator[Use]:
+    yield from _inputs("head", job)
+    nx, ny, nz = job.size
+    if job.outputs % CUBE:
+        _refuse("head", f"{job.outputs} outputs, no multiple of {CUBE}")
+    yield _use("line", line, [(nz, job.out.steps[2])], job.outputs)
+    yield Use("out", job.out.place, 0, job.outputs * nx * ny * nz)
+
+
+# ---- groups.c, norms.c, voxels.c ----------------------------------------------------------------------------
+
+
+def group4(
+    x: Span, sx: int, sy: int, weight: Span, bias: Span | None, out: Span, nx: int, ny: int, nz: int, channels: int,
+    size: int,
+) -> Iterator[Use]:  # fmt: skip
+    _require("group4", nx=nx, ny=ny, nz=nz, channels=channels)
+    if size not in KERNELS:
+        _refuse("group4", f"a kernel of size {size}, not one of {KERNELS}")
+    wide = _whole(channels)
+    more = size - 1
+    yield _use("x", x, [(nx + more, sx), (ny + more, sy), (nz + more, channels)], wide)
+    yield Use("weight", weight, 0, wide // LANES * size**3 * 4 * LANES)
+    yield Use("bias", bias, 0, wide)
+    yield _use("out", out, [(nx * ny * nz, channels)], wide)
+
+
+def statistics(
+    x: Span, sx: int, sy: int, nx: int, ny: int, nz: int, channels: int, mean: Span, scale: Span
+) -> Iterator[Use]:
+    _require("statistics", nx=nx, ny=ny, nz=nz, channels=channels)
+    yield _use("x", x, [(nx, sx), (ny, sy), (nz, channels)], _whole(channels))
+    yield Use("mean", mean, 0, _whole(channels))
+    yield Use("scale", scale, 0, _whole(channels))
+
+
+def normalise(
+    x: Span, sx: int, sy: int, mean: Span, scale: Span, activate: int, other: Span | None, out: Span, ox: int, oy: int,
+    nx: int, ny: int, nz: int, channels: int,
+) -> Iterator[Use]:  # fmt: skip
+    yield from statistics(x, sx, sy, nx, ny, nz, channels, mean, scale)
+    to = [(nx, ox), (ny, oy), (nz, channels)]
+    yield _use("other", other, to, _whole(channels))
+    yield _use("out", out, to, _whole(channels))
+
+
+def layer_norm(x: Span, out: Span, rows: int, channels: int) -> Iterator[Use]:
+    _require("layer_norm", rows=rows, channels=channels)
+    yield _use("x", x, [(rows, channels)], _whole(channels))
+    yield _use("out", out, [(rows, channels)], _whole(channels))
+
+
+def cells(
+    feature: Span, sx: int, sy: int, cell: Span, nx: int, ny: int, nz: int, channels: int, spread: int
+) -> Iterator[Use]:
+    _require("cells", nx=nx, ny=ny, nz=nz, channels=channels)
+    yield _use("feature", feature, [(2 * nx, sx), (2 * ny, sy)], 2 * nz * channels)
+    yield Use("cell", cell, 0, 8 * nx * ny * nz * channels)
+
+
+def place(
+    image: Span | None, ic: int, ix: int, iy: int, out: Span, oc: int, ox: int, oy: int, channels: int, nx: int,
+    ny: int, nz: int,
+) -> Iterator[Use]:  # fmt: skip
+    """The image is the caller's array, whose shape the program compares with its own for every window."""
+    _require("place", channels=channels, nx=nx, ny=ny, nz=nz)
+    yield _use("image", image, [(channels, ic), (nx, ix), (ny, iy)], nz)
+    yield _use("out", out, [(channels, oc), (nx, ox), (ny, oy)], nz)
+
+
+# ---- attention.c --------------------------------------------------------------------------------------------
+
+
+def _windows(kernel: str, pair: Pair) -> tuple[int, int]:
+    """How many windows there are, all modalities together, and how many tokens each has; windows tile the feature."""
+    windows, tokens = pair.modalities, 1
+    _require(kernel, modalities=pair.modalities)
+    for axis in "xyz":
+        side, big, small = (getattr(pair, name + axis) for name in ("n", "b", "small_"))
+        _require(kernel, side=side, window=big, small_window=small)
+        if side % big or big % small:
+            _refuse(kernel, f"windows of {big} by {small} in a feature of {side}, which they do not tile")
+        windows *= side // big
+        tokens *= big // small
+    return windows, tokens
+
+
+def gather(pair: Pair, x: Span, width: int, first: int, count: int, out: Span) -> Iterator[Use]:
+    windows, tokens = _windows("gather", pair)
+    _require("gather", width=width, count=count)
+    _require("gather", least=0, first=first)
+    wide = _whole(count, 4)
+    yield _use("x", x, [(pair.modalities * pair.nx * pair.ny * pair.nz, width)], first + wide)
+    yield _use("out", out, [(windows * tokens, count)], wide)
+
+
+def attention(
+    tokens: Span, windows: int, count: int, heads: int, dk: int, dv: int, bias: Span, padded: int, scores: Span,
+    out: Span,
+) -> Iterator[Use]:  # fmt: skip
+    _require("attention", windows=windows, count=count, heads=heads, dk=dk, dv=dv)
+    if max(dk, dv) > HEAD_CHANNELS:
+        _refuse("attention", f"heads of {dk} and {dv} channels, above {HEAD_CHANNELS}")
+    yield Use("tokens", tokens, 0, windows * count * heads * (2 * dk + dv))
+    yield _use("bias", bias, [(heads * count, padded)], _whole(count))
+    yield Use("scores", scores, 0, count * LANES)
+    yield Use("out", out, 0, windows * count * heads * dv)
+
+
+def scatter(
+    pair: Pair, tokens: Span, count: int, channels: int, upsampling: Span | None, panel: Span, out: Span, width: int,
+    first: int,
+) -> Iterator[Use]:  # fmt: skip
+    windows, _ = _windows("scatter", pair)
+    _require("scatter", count=count, channels=channels, width=width)
+    _require("scatter", least=0, first=first)
+    big = pair.bx * pair.by * pair.bz
+    read = count if upsampling is not None else big  # without a matrix each voxel of a window is a token
+    yield _use("tokens", tokens, [(windows, count * channels)], read * channels)
+    if upsampling is not None:
+        yield Use("upsampling", upsampling, 0, big * count)
+        yield Use("panel", panel, 0, count * lanes_of_panels(channels))
+    yield _use("out", out, [(pair.modalities * pair.nx * pair.ny * pair.nz, width)], first + channels)
+
+
+USES: dict[str, Callable[..., Iterator[Use]]] = {
+    function.__name__: function
+    for function in (
+        product, head, group4, statistics, normalise, layer_norm, cells, place, gather, attention, scatter,
+    )
+}  # fmt: skip

@@ -1,0 +1,135 @@
+"""How tensors lie in memory for the kernels: channels-last, borders of zeros, weights in panels.
+
+A place is told with the buffer that it lies in, so that bounds.py can see where the buffer ends; an address comes last.
+
+Legend: N voxel, C channel, K output, XYZ space.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from veloxseg.types import Floats, Size
+
+__all__ = [
+    "FLOAT",
+    "LANES",
+    "PANEL",
+    "Feature",
+    "Floats",
+    "Grid",
+    "Job",
+    "Span",
+    "aligned",
+    "along_z",
+    "lanes_of_panels",
+    "pack",
+    "rows",
+]
+
+LANES, PANEL = 8, 16  # numbers of a vector; outputs that are computed together
+FLOAT = 4  # bytes
+
+
+class Span(NamedTuple):
+    """A place in a buffer, so many floats from its beginning."""
+
+    array: Floats
+    first: int = 0
+
+    @property
+    def address(self) -> int:
+        return int(self.array.ctypes.data) + FLOAT * self.first
+
+    def further(self, floats: int) -> "Span":
+        return Span(self.array, self.first + floats)
+
+
+class Grid(NamedTuple):
+    """Voxels in memory: where the first is, and how many floats further the next is along x, y and z."""
+
+    place: Span
+    steps: Size
+
+    def further(self, floats: int) -> "Grid":
+        return Grid(self.place.further(floats), self.steps)
+
+
+class Job(NamedTuple):
+    """What to multiply, as products.h has it."""
+
+    x: Grid
+    weight: Floats  # in panels, see `pack`
+    bias: Floats | None  # for all lanes of the panels
+    residual: Grid | None
+    out: Grid
+    offsets: npt.NDArray[np.int64]  # where each segment of a voxel's inputs begins
+    run: int
+    outputs: int
+    size: Size
+    factor: float
+    activate: bool
+
+
+@dataclass(frozen=True)
+class Feature:
+    """(X, Y, Z, C) inside a border of zeros."""
+
+    array: Floats
+    border: int = 0
+
+    @property
+    def size(self) -> Size:
+        x, y, z = (side - 2 * self.border for side in self.array.shape[:3])
+        return x, y, z
+
+    @property
+    def channels(self) -> int:
+        return int(self.array.shape[3])
+
+    @property
+    def lines(self) -> tuple[int, int]:
+        """Steps from one line of voxels to the next, along x and y."""
+        return self.array.strides[0] // FLOAT, self.array.strides[1] // FLOAT
+
+    def grid(self, before: int = 0, stride: int = 1) -> Grid:
+        """From the voxel that lies `before` the first along each axis, every `stride`-th voxel."""
+        sx, sy = self.lines
+        first = (self.border - before) * (sx + sy + self.channels)
+        return Grid(Span(self.array, first), (stride * sx, stride * sy, stride * self.channels))
+
+
+def rows(x_NC: Floats) -> Grid:
+    return Grid(Span(x_NC), (0, 0, x_NC.shape[1]))
+
+
+def along_z(weight_KCXYZ: Floats) -> Floats:
+    """Rows in the order in which a channels-last feature has them: kx, ky, kz, C."""
+    return weight_KCXYZ.transpose(0, 2, 3, 4, 1).reshape(len(weight_KCXYZ), -1)
+
+
+def lanes_of_panels(outputs: int) -> int:
+    """Outputs in whole panels, as `pack` lays them out."""
+    full, rest = divmod(outputs, PANEL)
+    return full * PANEL + (0 if rest == 0 else LANES if rest <= LANES else PANEL)
+
+
+def pack(weight_KC: Floats) -> Floats:
+    """Panels of 16 outputs, each (C, 16); a last panel of up to 8 outputs has 8."""
+    panels = []
+    for first in range(0, len(weight_KC), PANEL):
+        part = weight_KC[first : first + PANEL]
+        lanes = PANEL if len(part) > LANES else LANES
+        panels.append(np.pad(part.T, ((0, 0), (0, lanes - len(part)))).ravel())
+    return aligned(np.concatenate(panels))
+
+
+def aligned(array: Floats) -> Floats:
+    """A copy that starts at a multiple of 64 bytes, so that no vector crosses a line of the cache."""
+    room = np.zeros(array.size + 16, np.float32)
+    first = -room.ctypes.data // FLOAT % 16
+    copy = room[first : first + array.size].reshape(array.shape)
+    copy[...] = array
+    return copy

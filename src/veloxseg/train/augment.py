@@ -1,0 +1,149 @@
+"""Augmentation: `draw` decides by chance, `apply` does it; the second is a pure function that can be tested.
+
+The default is the paper's recipe, a flip along z with probability 0.5. `STRONG` adds flips in plane, rotations
+about z by up to 15°, and changes of brightness, contrast, gamma and noise. All are cheap: a rotation about z
+moves every slice alike, so its interpolation is one sparse matrix over a slice.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from veloxseg.types import Floats, Labels
+
+__all__ = ["PAPER", "STRONG", "Augmentation", "Change", "apply", "draw", "read_size"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Augmentation:
+    """Probabilities and ranges."""
+
+    flip: tuple[float, float, float] = (0.0, 0.0, 0.5)  # probability along x, y, z
+    rotation: float = 0.0  # probability of a turn about z ...
+    degrees: float = 15.0  # ... by up to this angle
+    intensity: float = 0.0  # probability, per modality, of each of the changes below
+    brightness: float = 0.2  # up to this is added, in standard deviations
+    contrast: float = 0.2  # the factor is 1 ± this
+    gamma: float = 0.3  # the exponent on the patch's range goes from 1 / (1 + this) to 1 + this
+    noise: float = 0.1  # the standard deviation of Gaussian noise goes up to this
+
+
+PAPER = Augmentation()
+STRONG = Augmentation(flip=(0.5, 0.5, 0.5), rotation=0.3, intensity=0.15)
+PRESETS = {"paper": PAPER, "strong": STRONG, "none": Augmentation(flip=(0.0, 0.0, 0.0))}
+
+
+@dataclass(frozen=True)
+class IntensityChange:
+    """What happens to one modality: x → contrast · x + brightness, then gamma, then noise."""
+
+    brightness: float = 0.0
+    contrast: float = 1.0
+    gamma: float = 1.0
+    noise: float = 0.0
+
+
+@dataclass(frozen=True)
+class Change:
+    """Drawn parameters: all of the chance in one patch."""
+
+    flip: tuple[bool, bool, bool]
+    radians: float
+    intensity: tuple[IntensityChange, ...]
+    noise_seed: int
+
+
+def draw(random: np.random.Generator, augmentation: Augmentation, channels: int) -> Change:
+    """The same count of numbers is drawn always, so that a probability can change without moving the others."""
+    flips = random.random(3) < augmentation.flip
+    turn, angle = random.random(), random.uniform(-1, 1)
+    intensity = []
+    for _ in range(channels):
+        on = random.random(4) < augmentation.intensity
+        b, c, g, n = random.uniform(-1, 1, 4)
+        intensity.append(
+            IntensityChange(
+                brightness=augmentation.brightness * b if on[0] else 0.0,
+                contrast=1 + augmentation.contrast * c if on[1] else 1.0,
+                gamma=(1 + augmentation.gamma) ** g if on[2] else 1.0,
+                noise=augmentation.noise * abs(n) if on[3] else 0.0,
+            )
+        )
+    return Change(
+        flip=(bool(flips[0]), bool(flips[1]), bool(flips[2])),
+        radians=float(np.deg2rad(augmentation.degrees) * angle) if turn < augmentation.rotation else 0.0,
+        intensity=tuple(intensity),
+        noise_seed=int(random.integers(1 << 62)),
+    )
+
+
+def read_size(patch: tuple[int, int, int], change: Change, aspect: float) -> tuple[int, int, int]:
+    """The box to read so that the turned patch has real voxels in its corners. `aspect`: y spacing / x spacing."""
+    if change.radians == 0:
+        return patch
+    cos, sin = abs(np.cos(change.radians)), abs(np.sin(change.radians))
+    x, y, z = patch
+    return int(np.ceil(cos * x + sin * y * aspect)) + 2, int(np.ceil(cos * y + sin * x / aspect)) + 2, z
+
+
+def apply(
+    image_CXYZ: Floats, label_XYZ: Labels, change: Change, patch: tuple[int, int, int], aspect: float
+) -> tuple[Floats, Labels]:
+    """Turns, flips and changes intensities. Labels are moved, never mixed."""
+    if change.radians != 0:
+        image_CXYZ, label_XYZ = _rotate(image_CXYZ, label_XYZ, change.radians, patch, aspect)
+    axes = tuple(axis for axis, flip in enumerate(change.flip) if flip)
+    if axes:
+        image_CXYZ = np.flip(image_CXYZ, tuple(axis + 1 for axis in axes))
+        label_XYZ = np.flip(label_XYZ, axes)
+    image_CXYZ, label_XYZ = np.ascontiguousarray(image_CXYZ), np.ascontiguousarray(label_XYZ)
+    for channel, (image, intensity) in enumerate(zip(image_CXYZ, change.intensity, strict=True)):
+        _change_intensity(image, intensity, change.noise_seed + channel)
+    return image_CXYZ, label_XYZ
+
+
+def _rotate(
+    image_CXYZ: Floats, label_XYZ: Labels, radians: float, patch: tuple[int, int, int], aspect: float
+) -> tuple[Floats, Labels]:
+    """Bilinear for images, nearest for labels; the centre of the box read becomes the centre of the patch."""
+    from scipy.sparse import csr_array
+
+    channels, big_x, big_y, z = image_CXYZ.shape
+    x, y = np.meshgrid(
+        np.arange(patch[0]) - (patch[0] - 1) / 2, np.arange(patch[1]) - (patch[1] - 1) / 2, indexing="ij"
+    )
+    cos, sin = np.cos(radians), np.sin(radians)
+    source_x = np.clip(cos * x - sin * y * aspect + (big_x - 1) / 2, 0, big_x - 1).ravel()
+    source_y = np.clip(sin * x / aspect + cos * y + (big_y - 1) / 2, 0, big_y - 1).ravel()
+    low_x = np.minimum(source_x.astype(int), big_x - 2)
+    low_y = np.minimum(source_y.astype(int), big_y - 2)
+    part_x, part_y = source_x - low_x, source_y - low_y
+    corners = [(i, j) for i in (0, 1) for j in (0, 1)]
+    columns = np.stack([(low_x + i) * big_y + low_y + j for i, j in corners], axis=1)
+    weights = np.stack([(part_x if i else 1 - part_x) * (part_y if j else 1 - part_y) for i, j in corners], axis=1)
+    rows = np.arange(0, columns.size + 1, 4)
+    matrix = csr_array((weights.ravel().astype(np.float32), columns.ravel(), rows), shape=(len(columns), big_x * big_y))
+    turned = np.stack([matrix @ image.reshape(big_x * big_y, z) for image in image_CXYZ])
+    nearest = np.rint(source_x).astype(int) * big_y + np.rint(source_y).astype(int)
+    labels = label_XYZ.reshape(big_x * big_y, z)[nearest]
+    return turned.reshape(channels, patch[0], patch[1], z), labels.reshape(patch[0], patch[1], z)
+
+
+def _change_intensity(image: Floats, change: IntensityChange, seed: int) -> None:
+    """Changes `image` in place."""
+    if change.contrast != 1:
+        image *= np.float32(change.contrast)
+    if change.brightness != 0:
+        image += np.float32(change.brightness)
+    if change.gamma != 1:
+        low, high = image.min(), image.max()
+        if high > low:
+            image -= low
+            image /= high - low
+            np.power(image, np.float32(change.gamma), out=image)
+            image *= high - low
+            image += low
+    if change.noise > 0:
+        noise = np.random.Generator(np.random.SFC64(seed)).standard_normal(image.shape, np.float32)
+        noise *= np.float32(change.noise)
+        image += noise

@@ -1,0 +1,3 @@
+"""Tiny scans as files."""
+
+from support.cases import *  # noqa: F403

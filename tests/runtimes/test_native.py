@@ -1,0 +1,162 @@
+"""The native kernels compute what the network computes, for every variant, and refuse what they cannot."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+from torch import nn
+
+from veloxseg.errors import ConfigError, MissingDependencyError, ModelError
+from veloxseg.model.config import PRESETS, NetworkConfig
+from veloxseg.model.network import VeloxSeg
+from veloxseg.model_folder import ModelFolder
+from veloxseg.predict.sliding import predict_labels
+from veloxseg.runtimes import choose_runtime, open_runtime, usable_runtimes
+from veloxseg.runtimes.graph import inference_form
+from veloxseg.runtimes.native import library
+from veloxseg.runtimes.native import runtime as native_runtime
+from veloxseg.runtimes.native.program import Program, is_supported
+
+SMALL = {"patch": (64, 64, 32), "windows": ()}
+VARIANTS = {
+    **{name: replace(config, **SMALL) for name, config in PRESETS.items()},
+    "one voxel in the last stage": NetworkConfig(patch=(32, 32, 32)),
+    "long": NetworkConfig(patch=(32, 96, 64)),
+    "three modalities": NetworkConfig(in_channels=(2, 1, 1), classes=3, **SMALL),
+    "kernels 1 to 7": NetworkConfig(kernel_sizes=(1, 3, 5, 7), **SMALL),
+    "groups of 2": NetworkConfig(group_sizes=(2, 4, 4, 8), **SMALL),
+    "groups of 8 and 16": NetworkConfig(group_sizes=(8, 16, 16, 32), **SMALL),
+    "width 24": NetworkConfig(base_width=24, transformer_width=24, **SMALL),
+}
+
+pytestmark = pytest.mark.skipif(not native_runtime.is_built(), reason="the kernels were not built: no C compiler")
+
+
+def build(config: NetworkConfig, *, difference: bool) -> tuple[nn.Module, Program]:
+    torch.manual_seed(0)
+    network = VeloxSeg(config).eval()
+    for name, parameter in network.named_parameters():
+        if name.endswith(("bias", "table")):
+            nn.init.normal_(parameter, std=0.2)
+    form = inference_form(network, "native", difference=difference)
+    weights = {name: tensor.numpy().copy() for name, tensor in form.state_dict().items()}
+    return form.double(), Program(config, weights)
+
+
+def window_of(config: NetworkConfig, seed: int = 0) -> np.ndarray:
+    shape = (1, sum(config.in_channels), *config.patch)
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
+@pytest.mark.parametrize("config", VARIANTS.values(), ids=list(VARIANTS))
+def test_every_variant_is_the_network(config):
+    assert is_supported(config)
+    form, program = build(config, difference=config.classes == 2)
+    for seed in (0, 1):  # the second finds the buffers used
+        window = window_of(config, seed)
+        with torch.inference_mode():
+            expected = form(torch.from_numpy(window).double()).numpy()
+        np.testing.assert_allclose(program(window), expected, atol=1e-5 * np.abs(expected).max() + 1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"attention": "window"},
+        {"attention": "none"},
+        {"head": "transposed"},
+        {"base_width": 12, "group_sizes": (4, 4, 4, 4)},
+        {"base_width": 24, "group_sizes": (3, 3, 3, 3)},
+    ],
+    ids=str,
+)
+def test_what_the_kernels_lack_is_left_to_others(changes, write_model, make_plan, tmp_path):
+    assert not is_supported(NetworkConfig(**{**SMALL, **changes}))
+    folder = ModelFolder.open(write_model(tmp_path / "model", make_plan()))
+    folder = replace(folder, network={**folder.network, **changes})
+    assert choose_runtime(folder) == "openvino"
+    with pytest.raises(ConfigError, match="use --runtime openvino"):
+        open_runtime(folder, "native")
+
+
+def test_auto_takes_it_where_it_is(model, exported, monkeypatch):
+    folder = ModelFolder.open(model)
+    assert choose_runtime(folder) == "native"
+    assert usable_runtimes(folder) == ["native", "openvino", "onnx", "torch"]
+    assert choose_runtime(ModelFolder.open(exported["openvino"])) == "openvino"
+    monkeypatch.setattr(native_runtime, "kernels", lambda: None)
+    assert choose_runtime(folder) == "openvino"
+    with pytest.raises(MissingDependencyError, match="C compiler"):
+        open_runtime(folder, "native")
+
+
+def test_a_library_of_other_sources_is_not_used(monkeypatch):
+    library.kernels.cache_clear()
+    monkeypatch.setattr(library, "source_hash", lambda: "of a later version")
+    assert library.kernels() is None
+    library.kernels.cache_clear()
+    monkeypatch.undo()
+    assert library.kernels() is not None
+
+
+@pytest.mark.parametrize("damage", ["shape", "missing", "type", "outputs", "no tensors"])
+def test_weights_that_do_not_fit_are_refused_before_they_are_used(damage, exported, tmp_path):
+    """Kernels trust their addresses, so nothing of a wrong size may reach them."""
+    source = ModelFolder.open(exported["native"])
+    weights = load_file(source.path / "native.safetensors")
+    name = "decoder.1.blocks.0.expand.weight"
+    if damage == "shape":
+        weights[name] = weights[name][:-1].copy()
+    elif damage == "missing":
+        del weights[name]
+    elif damage == "type":
+        weights[name] = weights[name].astype(np.float16)
+    elif damage == "outputs":
+        weights["head_bias"] = np.zeros(3, np.float32)
+    path = tmp_path / "native.safetensors"
+    save_file(weights, path)
+    if damage == "no tensors":
+        path.write_bytes(b"junk")
+    with pytest.raises(ModelError, match="export the model again"):
+        native_runtime.NativeRuntime(path, source.network, threads=1)
+
+
+def test_a_window_of_another_size_is_refused(exported):
+    folder = ModelFolder.open(exported["native"])
+    with pytest.raises(ModelError, match="were files mixed up"):
+        open_runtime(folder, "native")(np.zeros((1, 2, 32, 32, 32), np.float32))
+
+
+def test_a_window_may_be_a_view(exported):
+    runtime = open_runtime(ModelFolder.open(exported["native"]), "native", threads=1)
+    image = np.random.default_rng(0).standard_normal((2, 70, 66, 40), np.float32)
+    view = image[None, :, 3:67, 1:65, 5:37]
+    expected = runtime(np.ascontiguousarray(view)).copy()
+    assert (runtime(view) == expected).all()
+    swapped = np.asfortranarray(view)  # lines that are not side by side
+    assert (runtime(swapped) == expected).all()
+
+
+def test_threads_change_nothing(exported):
+    folder = ModelFolder.open(exported["native"])
+    image = np.random.default_rng(0).standard_normal((2, 90, 100, 60), np.float32)
+    one, three = (
+        predict_labels(image, open_runtime(folder, "native", threads=threads), folder.plan) for threads in (1, 3)
+    )
+    assert 0 < one.mean() < 1
+    assert (one == three).all()
+
+
+def test_a_failure_in_a_thread_is_not_lost(exported):
+    folder = ModelFolder.open(exported["native"])
+
+    class Failing:
+        name, threads, windows_at_once = "failing", 2, 2
+
+        def __call__(self, window):
+            raise RuntimeError("no luck")
+
+    with pytest.raises(RuntimeError, match="no luck"):
+        predict_labels(np.random.default_rng(0).random((2, 90, 90, 40), np.float32), Failing(), folder.plan)
