@@ -11,8 +11,9 @@
     ├── ClusterError              a cluster of machines cannot do the work
     └── MissingDependencyError    an optional part is not installed
 
-Each message says what was found, what was expected and what to do, in one line. Errors that are not of this
-tree are bugs: the command line reports them with exit code 1.
+Each message says what was found, what was expected and what to do, in one line. An OSError that nobody has
+turned into one of these (a path of 5,000 characters, a folder removed meanwhile) is one line too, with exit code 2.
+Other errors are bugs: the command line reports them with exit code 1.
 """
 
 __all__ = [
@@ -30,8 +31,14 @@ __all__ = [
 ]
 
 
+LONGEST_MESSAGE = 1000  # characters, a few lines of a terminal: a name from outside may have thousands
+
+
 class VeloxSegError(Exception):
-    """Bad input or usage: the message is the one line that the user sees."""
+    """Bad input or usage: the message is the one line that the user sees, whatever came in from outside."""
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(shown(message, LONGEST_MESSAGE))
 
 
 class ConfigError(VeloxSegError, ValueError):
