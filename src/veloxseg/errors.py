@@ -15,6 +15,8 @@ Each message says what was found, what was expected and what to do, in one line.
 tree are bugs: the command line reports them with exit code 1.
 """
 
+from collections.abc import Iterable
+
 __all__ = [
     "ClusterError",
     "ConfigError",
@@ -26,6 +28,7 @@ __all__ = [
     "OutputError",
     "ShapeError",
     "VeloxSegError",
+    "did_you_mean",
     "shown",
 ]
 
@@ -68,6 +71,18 @@ class ClusterError(VeloxSegError):
 
 class MissingDependencyError(VeloxSegError):
     """An optional part is needed and not installed."""
+
+
+def did_you_mean(word: object, choices: Iterable[str]) -> str:
+    """The closest of the choices, to stand behind a wrong word in a message; empty if none is close.
+
+    >>> did_you_mean("grup_size", ["group_sizes", "heads"])
+    ' (did you mean group_sizes?)'
+    """
+    import difflib
+
+    close = difflib.get_close_matches(str(word).lower()[:100], list(choices), 1)
+    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def shown(value: object, limit: int = 200) -> str:

@@ -25,8 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--set",
         action="append",
         default=[],
-        metavar="KEY=VALUE",
-        help="change a setting of the recipe, such as learning_rate=1e-3; an unknown key lists all",
+        metavar="NAME=VALUE",
+        help="change settings of recipe or network: learning_rate=1e-3 group_sizes=4,8,8,16; an unknown name lists all",
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", help="settings from a .toml file, or the settings.json of a RUN to repeat it"
     )
     parser.add_argument("--epochs", type=count, metavar="N", help="default 300, as in the paper")
     parser.add_argument(
@@ -48,9 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from veloxseg.train.recipe import SHORT, parse_overrides
+    from veloxseg.train.settings import parse_overrides, read_config, short
 
-    settings: dict[str, Any] = dict(SHORT) if arguments.max_minutes is not None else {}
+    settings: dict[str, Any] = read_config(arguments.config) if arguments.config is not None else {}
     named = {name: getattr(arguments, name) for name in ("model", "epochs", "max_minutes", "fold", "precision")}
     settings |= {name: value for name, value in named.items() if value is not None}
     settings |= parse_overrides(arguments.set)
@@ -62,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         train(
             arguments.prepared,
             arguments.output,
-            settings,
+            short(settings),
             resume=arguments.resume,
             accelerator=arguments.accelerator,
             devices=int(arguments.devices) if _is_count(arguments.devices) else arguments.devices,
