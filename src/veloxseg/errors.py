@@ -81,8 +81,9 @@ def did_you_mean(word: object, choices: Iterable[str]) -> str:
     """
     import difflib
 
-    close = difflib.get_close_matches(str(word).lower()[:100], list(choices), 1)
-    return f" (did you mean {close[0]}?)" if close else ""
+    by_word = {choice.lower(): choice for choice in choices}
+    close = difflib.get_close_matches(str(word).lower()[:100], by_word, 1)
+    return f" (did you mean {by_word[close[0]]}?)" if close else ""
 
 
 def shown(value: object, limit: int = 200) -> str:
