@@ -53,7 +53,7 @@ def test_prepare_as_gives_the_published_network(task: str, tmp_path: Path, capsy
     assert [case.split for case in prepared.cases].count("test") == 1
     every, printed, macs = cost(plan, TASKS[task].settings)
     assert f"{every:.4f}" == f"{COSTS[task][0]:.4f}"
-    assert printed == pytest.approx(COSTS[task][1], abs=0.0101)  # the paper cuts digits off
+    assert int(100 * printed) / 100 == COSTS[task][1]  # the paper cuts digits off
     assert f"{macs:.2f}" == f"{COSTS[task][2]:.2f}"
     said = capsys.readouterr().out
     assert all(line in said for line in TASKS[task].left_open)
