@@ -16,6 +16,8 @@ turned into one of these (a path of 5,000 characters, a folder removed meanwhile
 Other errors are bugs: the command line reports them with exit code 1.
 """
 
+from collections.abc import Iterable
+
 __all__ = [
     "ClusterError",
     "ConfigError",
@@ -27,6 +29,7 @@ __all__ = [
     "OutputError",
     "ShapeError",
     "VeloxSegError",
+    "did_you_mean",
     "shown",
 ]
 
@@ -75,6 +78,19 @@ class ClusterError(VeloxSegError):
 
 class MissingDependencyError(VeloxSegError):
     """An optional part is needed and not installed."""
+
+
+def did_you_mean(word: object, choices: Iterable[str]) -> str:
+    """The closest of the choices, to stand behind a wrong word in a message; empty if none is close.
+
+    >>> did_you_mean("grup_size", ["group_sizes", "heads"])
+    ' (did you mean group_sizes?)'
+    """
+    import difflib
+
+    by_word = {choice.lower(): choice for choice in choices}
+    close = difflib.get_close_matches(str(word).lower()[:100], by_word, 1)
+    return f" (did you mean {by_word[close[0]]}?)" if close else ""
 
 
 def shown(value: object, limit: int = 200) -> str:

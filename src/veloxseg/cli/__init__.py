@@ -56,10 +56,25 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{shown(message, 400)}; see `{self.prog} -h`")
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        return super().parse_known_args(None if args is None else _spread(args), namespace)
+
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         if action.option_strings and arg_strings == ["--"]:  # of which argparse makes an empty list
             self.error(f"argument {action.option_strings[-1]}: '--' is no value")
         return super()._get_values(action, arg_strings)
+
+
+def _spread(words: Sequence[str]) -> list[str]:
+    """`--set a=1 b=2` as `--set a=1 --set b=2`; a word without `=` behind them is none of them."""
+    result: list[str] = []
+    settings = False
+    for word in words:
+        if settings and "=" in word and not word.startswith("-") and result[-1] != "--set":
+            result.append("--set")
+        settings = word == "--set" or (settings and "=" in word and not word.startswith("-"))
+        result.append(word)
+    return result
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -34,6 +34,7 @@ class Dataset:
     cases: tuple[Case, ...]
     regions: dict[str, tuple[int, ...]] | None = None
     ignore_label: int | None = None
+    merged: dict[str, dict[str, int]] = field(default_factory=dict)  # label -> labels of the files that are one in it
     folds: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()  # (training, validation) case names
 
     def __post_init__(self) -> None:

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
 from veloxseg.dataset.dataset import Case
+from veloxseg.dataset.targets import Merged, merge_values, source_labels
 from veloxseg.errors import DatasetError, GeometryError, ImageError
 from veloxseg.image import Volume, grid_difference, read, read_label
 from veloxseg.image.formats import is_image_name
@@ -28,20 +30,23 @@ def read_case_images(case: Case, modalities: tuple[str, ...]) -> dict[str, Volum
     return {name: read(case.images[name], volume=case.volumes.get(name)) for name in modalities}
 
 
-def read_case_label(case: Case, labels: dict[str, int], volumes: Mapping[str, Volume]) -> Volume | None:
+def read_case_label(
+    case: Case, labels: dict[str, int], volumes: Mapping[str, Volume], merged: Merged = MappingProxyType({})
+) -> Volume | None:
     """The label map; its values must be listed by the data set, its grid that of one of the scans."""
     if case.label is None:
         return None
-    volume = open_label(case.label, labels, volumes)
-    unknown = unknown_values(volume, labels)
+    listed = source_labels(labels, merged)
+    volume = open_label(case.label, listed, volumes)
+    unknown = unknown_values(volume, listed)
     if unknown:
         raise DatasetError(
             f"{case.label} holds label value {', '.join(map(str, unknown[:5]))}, the data set lists "
-            f"{', '.join(map(str, sorted(labels.values())))}; correct the label map or the list"
+            f"{', '.join(map(str, sorted(listed.values())))}; correct the label map or the list"
         )
     if problem := label_grid_problem(volume, volumes):
         raise GeometryError(f"{case.label}: {problem}; resample the label to its image with nearest neighbour")
-    return volume
+    return merge_values(volume, labels, merged)
 
 
 def open_label(path: Path, labels: Mapping[str, int], volumes: Mapping[str, Volume]) -> Volume:
