@@ -6,10 +6,13 @@ Nothing is computed and torch is not imported for a path; the presets' costs are
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from veloxseg.console import say
 from veloxseg.errors import DatasetError, ModelError
+
+if TYPE_CHECKING:
+    from veloxseg.dataset.seen import Learning
 
 SUMMARY = "what a model, run or data set is; the presets and their cost"
 
@@ -114,11 +117,20 @@ def describe_model(path: Path) -> dict[str, Any]:
         "spacing mm": list(plan.spacing),
         "runtimes here": usable_runtimes(folder),
         "network": folder.network,
-        "provenance": folder.provenance,
+        "provenance": {name: value for name, value in folder.provenance.items() if name != "learning"},
+        "learnt from": describe_learning(folder.learning),
     }
     if folder.weights.is_file():
         facts["weights SHA-256"] = sha256(folder.weights)
     return facts
+
+
+def describe_learning(learning: "Learning | None") -> dict[str, Any] | str:
+    """Numbers of cases; model.json lists them with the hashes of their scans."""
+    if learning is None:
+        return "unknown: the model does not say which cases it was trained on"
+    known = "content" if learning.by_content else "name alone"
+    return {"training cases": len(learning.train), "validation cases": len(learning.validation), "known by": known}
 
 
 def describe_prepared(path: Path) -> dict[str, Any]:

@@ -6,10 +6,14 @@ where FILE may be a DICOM folder. Cases that are done are skipped, so a stopped 
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from veloxseg.cli.numbers import amount, count, few, number, share, size
 from veloxseg.image.formats import is_output_name, output_choices
 from veloxseg.runtimes import RUNTIMES
+
+if TYPE_CHECKING:
+    from veloxseg.model_folder import ModelFolder
 
 SUMMARY = "segment scans: masks on the scans' own grid"
 
@@ -85,6 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
         extras=tuple(name for name in EXTRAS if getattr(arguments, name)),
     )
     say(NOTICE)
+    tell_knowledge([ModelFolder.open(model) for model in arguments.model])
     if arguments.ray:
         job = Job(
             models=tuple(Path(model).absolute() for model in arguments.model),
@@ -105,6 +110,17 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     failures = predict_cases(predictor, cases, arguments.output, wanted, window_progress)
     return list_failures(failures, len(cases))
+
+
+def tell_knowledge(models: "list[ModelFolder]") -> None:
+    """Says once what cannot be known about seen and unseen cases."""
+    from veloxseg.console import say
+
+    for model in models:
+        if model.learning is None:
+            say(f"{model.path} does not know what it was trained on, so seen and unseen cases cannot be told apart")
+        elif not model.learning.by_content:
+            say(f"{model.path} knows its cases by name alone: a renamed training case will not be noticed")
 
 
 def check_ray(arguments: argparse.Namespace) -> None:

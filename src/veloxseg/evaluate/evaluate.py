@@ -19,20 +19,12 @@ from typing import Any
 import numpy as np
 
 from veloxseg.errors import ConfigError, DatasetError, shown
+from veloxseg.evaluate.apart import told_apart
 from veloxseg.evaluate.evaluation import Evaluation, Row
-from veloxseg.evaluate.labels import (
-    Files,
-    Labels,
-    Regions,
-    check_same_grid,
-    list_cases,
-    named,
-    open_labels,
-    predicted_by,
-    predicted_structures,
-)
+from veloxseg.evaluate.labels import Files, Labels, Regions, check_same_grid, list_cases, named, open_labels
 from veloxseg.evaluate.lesions import Detection, detect
 from veloxseg.evaluate.metrics import absent, failed, score, tolerance_for
+from veloxseg.evaluate.records import learning_of, predicted_by, predicted_structures
 from veloxseg.files import sha256
 from veloxseg.image import Geometry, read_header, read_label
 from veloxseg.image.regions import box_around, label_boxes
@@ -92,7 +84,8 @@ def evaluate_folder(
     `labels` is a folder of label maps, or a data set in a layout that prepare knows. `regions` names the structures
     to score; without it they are those of the data set (or the `dataset.json` beside the labels, or the JSON that
     predict left beside a mask) and every other label value. `names` are the methods' names, one per folder of
-    predictions. `tolerance_mm` is that of NSD; without it, `metrics.TOLERANCE_RULE` decides for the median case.
+    predictions. Cases that a model has learnt from are scored apart (apart.py). `tolerance_mm` is that of NSD;
+    without it, `metrics.TOLERANCE_RULE` decides for the median case.
     """
     started = time.monotonic()
     if tolerance_mm is not None and not 0 < tolerance_mm < math.inf:
@@ -119,7 +112,8 @@ def evaluate_folder(
         "labels": str(labels),
         "predictions": dict(zip(methods, map(str, folders), strict=True)),
     }
-    return _evaluation(task, results, spacings, seed, provenance)
+    evaluation = _evaluation(task, results, spacings, seed, provenance)
+    return told_apart(evaluation, {method: learning_of(found) for method, found in files.items()})
 
 
 def _evaluation(

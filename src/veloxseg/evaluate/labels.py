@@ -4,12 +4,9 @@ A case is known by its file's name without the ending. A structure is a name and
 together under it; the names come from the user, the data set, its `dataset.json`, or the JSON beside a prediction.
 """
 
-import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from veloxseg.dataset.naming import DESCRIPTION, channel_names, description_near, label_values, split_channel
 from veloxseg.errors import ConfigError, DatasetError, GeometryError, shown
@@ -27,8 +24,6 @@ __all__ = [
     "named",
     "open_labels",
     "parse_regions",
-    "predicted_by",
-    "predicted_structures",
 ]
 
 Files = Mapping[str, Path]  # by case
@@ -143,50 +138,6 @@ def named(structures: Regions, values: Iterable[int], known: Regions) -> Regions
     names = {members[0]: name for name, members in known.items() if len(members) == 1 and name not in structures}
     rest = {names.get(value, f"label {value}"): (value,) for value in sorted(set(values) - covered)}
     return {**structures, **rest}
-
-
-def predicted_by(files: Files) -> dict[str, int]:
-    """Model, weights and runtime in words → number of cases, by the JSON that `veloxseg predict` leaves beside a mask.
-
-    Predictions of other programs have no such file, and are not counted.
-    """
-    makers = (_maker(_record(case, path)) for case, path in files.items())
-    return dict(Counter(maker for maker in makers if maker))
-
-
-def predicted_structures(files: Files) -> Regions:
-    """What the plan in the JSON of the first prediction that has one calls its regions or labels; {} if none has."""
-    for case, path in files.items():
-        plan = _record(case, path).get("plan")
-        if not isinstance(plan, dict):
-            continue
-        given = plan.get("regions") or plan.get("labels")
-        ignore = plan.get("ignore_label")
-        try:
-            found = label_values({"labels": given}, path) if given else {}
-        except DatasetError:  # another program's file, or a damaged one
-            continue
-        names = {name: values for name, values in found.items() if 0 not in values}
-        if names:
-            return {name: values for name, values in names.items() if values != (ignore,)}
-    return {}
-
-
-def _record(case: str, prediction: Path) -> dict[str, Any]:
-    """The JSON beside a prediction; empty where it is not there or another program's."""
-    try:
-        record = json.loads((prediction.parent / f"{case}.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return record if isinstance(record, dict) else {}
-
-
-def _maker(record: dict[str, Any]) -> str:
-    try:
-        models = [f"{m['name']} ({m['architecture']}, weights {m['weights_sha256'][:12]})" for m in record["models"]]
-        return f"{' + '.join(models)} in {record['runtime']['name']}"
-    except (KeyError, TypeError):
-        return ""
 
 
 def find_images(folder: Path) -> dict[str, dict[str, Path]]:

@@ -79,7 +79,8 @@ def _page(evaluation: Evaluation, images: Path | None) -> str:
 def _header(evaluation: Evaluation) -> Html:
     facts = (
         " against ".join(evaluation.methods),
-        sections.counted(len(evaluation.cases), "case"),
+        evaluation.counted_cases,
+        *([f"{len(evaluation.apart.cases)} seen in training, scored apart"] if evaluation.apart is not None else []),
         sections.counted(len(evaluation.structures), "structure"),
         evaluation.provenance["created"][:10],
     )
@@ -92,10 +93,19 @@ def _header(evaluation: Evaluation) -> Html:
 
 
 def _sections(evaluation: Evaluation, images: Path | None) -> Iterator[Html]:
+    if evaluation.all_seen:
+        words = "Every case was seen in training. No figure on this page tells how the model does on new patients."
+        yield element("section", element("strong", words), class_="alarm")
     if lines := evaluation.warning_lines():
         yield element("section", element("ul", *(element("li", line) for line in lines)), class_="warnings")
     note = "Mean, 95 % interval, median and the cases they rest on. How empty and missed structures count: see below."
-    yield _section("Summary", *_cards(evaluation), sections.summary_table(evaluation), _note(note))
+    yield _section(_summary_title(evaluation), *_cards(evaluation), sections.summary_table(evaluation), _note(note))
+    if evaluation.apart is not None:
+        words = "These cases are in no other figure, plot or picture of this page, as a model has learnt from them."
+        title = f"Seen in training: {sections.counted(len(evaluation.apart.cases), 'case')}"
+        yield element(
+            "section", element("h2", title), _note(words), sections.summary_table(evaluation.apart), class_="seen"
+        )
     if len(evaluation.methods) > 1:
         first, *others = evaluation.methods
         note = f"Differences are {' or '.join(others)} minus {first}, with their 95 % interval."
@@ -122,6 +132,11 @@ def _cards(evaluation: Evaluation) -> Iterator[Html]:
         if len(evaluation.methods) > 1:
             yield element("h3", method)
         yield sections.cards(evaluation, method)
+
+
+def _summary_title(evaluation: Evaluation) -> str:
+    """The headline says which cases its figures are of, where that is known."""
+    return "Summary" if evaluation.rests_on == "cases" else f"Summary of {evaluation.rests_on}"
 
 
 def _note(text: str) -> Html:
