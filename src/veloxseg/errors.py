@@ -15,6 +15,8 @@ Each message says what was found, what was expected and what to do, in one line.
 tree are bugs: the command line reports them with exit code 1.
 """
 
+from collections.abc import Sequence
+
 __all__ = [
     "ClusterError",
     "ConfigError",
@@ -27,6 +29,7 @@ __all__ = [
     "ShapeError",
     "VeloxSegError",
     "shown",
+    "some",
 ]
 
 
@@ -74,3 +77,9 @@ def shown(value: object, limit: int = 200) -> str:
     """Text from outside as it may stand in a message: on one line, and not too long."""
     text = "".join(c if c.isprintable() else "?" for c in str(value))
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def some(names: Sequence[str], most: int = 5) -> str:
+    """The first few of many names, and how many more there are."""
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return shown(", ".join(names[:most])) + rest

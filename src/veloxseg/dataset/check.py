@@ -15,10 +15,10 @@ import numpy as np
 from veloxseg.console import progress
 from veloxseg.dataset.dataset import Case, Dataset
 from veloxseg.dataset.problems import LEVELS, Problem, Report
-from veloxseg.dataset.reading import label_grid_problem, open_label, unknown_values
+from veloxseg.dataset.reading import label_grid_problem, open_label, read_scan, unknown_values
 from veloxseg.dataset.seen import same_scans
 from veloxseg.errors import VeloxSegError
-from veloxseg.image import Volume, grid_difference, read
+from veloxseg.image import Volume, grid_difference
 from veloxseg.image.align import alignment_warnings
 from veloxseg.image.content import content_hash
 from veloxseg.modality import kind_of
@@ -73,7 +73,7 @@ def check_case(case: Case, modalities: tuple[str, ...], labels: dict[str, int]) 
             )
             continue
         try:
-            volumes[name] = read(case.images[name], volume=case.volumes.get(name))
+            volumes[name] = read_scan(case, name)
         except VeloxSegError as error:
             add("error", "file", case.images[name], *_split(str(error), case.images[name]))
             continue
@@ -131,7 +131,7 @@ def _check_label(case: Case, volumes: dict[str, Volume], labels: dict[str, int],
             add("warning", "label", None, "there is no label", "the case is left out of training")
         return
     try:
-        label = open_label(case.label, labels, volumes)
+        label = open_label(case.label, labels, volumes, case.rois)
     except VeloxSegError as error:
         add("error", "label", case.label, *_split(str(error), case.label))
         return

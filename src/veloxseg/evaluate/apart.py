@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from veloxseg.dataset.seen import SEEN, STATUSES, UNKNOWN, UNSEEN, Seen
-from veloxseg.evaluate.evaluation import Evaluation, some
+from veloxseg.errors import some
+from veloxseg.evaluate.evaluation import Evaluation
 
 __all__ = ["learning_warnings", "told_apart"]
 

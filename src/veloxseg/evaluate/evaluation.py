@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from veloxseg.dataset.seen import SEEN, STATUSES, UNKNOWN, UNSEEN
+from veloxseg.errors import some
 from veloxseg.evaluate.lesions import DEFINITION, Detection, LesionSummary, summarise_lesions
+from veloxseg.evaluate.masks import Masks
 from veloxseg.evaluate.metrics import METRICS, POLICY, PRIMARY, TOLERANCE_RULE, Outcome, Scores, policy
 from veloxseg.evaluate.statistics import Comparison, Summary, compare, holm, summarise
 from veloxseg.image.regions import CONNECTIVITY
 from veloxseg.machine import NOTICE
 
-__all__ = ["Evaluation", "Row", "some"]
+__all__ = ["Evaluation", "Row"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,7 @@ class Evaluation:
     image_files: dict[str, dict[str, Path]]  # case -> modality -> file, where the labels came as a data set
     prediction_files: dict[str, dict[str, Path]]
     provenance: dict[str, Any]
+    masks: Masks  # reads labels and predictions again, for pictures
     learning: dict[str, dict[str, str]] = field(default_factory=dict)  # method -> case -> trained on, unseen, ...
     apart: "Evaluation | None" = None  # the cases that a model has learnt from, where others are left
 
@@ -212,8 +215,3 @@ class Evaluation:
             "metrics": {metric: self.summary(method, structure, metric).to_json() for metric in METRICS},
             "lesions": self.lesions(method, structure).to_json(),
         }
-
-
-def some(names: tuple[str, ...]) -> str:
-    """The first few names, and how many more there are."""
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

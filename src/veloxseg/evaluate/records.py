@@ -15,7 +15,7 @@ from veloxseg.errors import DatasetError, VeloxSegError
 from veloxseg.evaluate.labels import Files, Regions
 from veloxseg.schema import build
 
-__all__ = ["learning_of", "predicted_by", "predicted_structures"]
+__all__ = ["learning_of", "predicted_by", "predicted_labels", "predicted_structures"]
 
 
 def predicted_by(files: Files) -> dict[str, int]:
@@ -39,6 +39,19 @@ def predicted_structures(files: Files) -> Regions:
         names = {name: values for name, values in found.items() if 0 not in values}
         if names:
             return {name: values for name, values in names.items() if values != (ignore,)}
+    return {}
+
+
+def predicted_labels(files: Files) -> dict[str, int]:
+    """Label name → value by the plan of the first prediction that has one; {} if none has."""
+    for case, path in files.items():
+        plan = _record(case, path).get("plan")
+        try:
+            found = label_values(plan, path) if isinstance(plan, dict) else {}
+        except DatasetError:
+            continue
+        if found:
+            return {name: values[0] for name, values in found.items() if len(values) == 1}
     return {}
 
 

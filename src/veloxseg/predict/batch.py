@@ -14,7 +14,7 @@ import numpy as np
 
 from veloxseg.console import say, warn
 from veloxseg.dataset.seen import SEEN, Seen
-from veloxseg.errors import OutputError, VeloxSegError, shown
+from veloxseg.errors import OutputError, VeloxSegError, shown, some
 from veloxseg.files import writable_folder
 from veloxseg.image import Volume, output_suffix, read_header
 from veloxseg.predict.estimate import Estimate
@@ -103,10 +103,9 @@ def tell_seen(cases: Mapping[str, Seen]) -> None:
     for status in SEEN:
         names = [name for name, seen in cases.items() if seen.status == status]
         if names:
-            shown_names = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
             by = " (by name)" if all(cases[name].by == "name" for name in names) else ""
             warn(
-                f"the model was {status} {len(names)} of {len(cases)} cases{by}: {shown_names}; "
+                f"the model was {status} {len(names)} of {len(cases)} cases{by}: {some(names)}; "
                 "their masks do not tell how it does on new patients"
             )
 

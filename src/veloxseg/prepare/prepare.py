@@ -14,6 +14,7 @@ from typing import Any
 
 from veloxseg.console import progress, say, warn
 from veloxseg.dataset.dataset import Case, Dataset
+from veloxseg.dataset.layouts.prepared import write_sources
 from veloxseg.dataset.reading import read_case_images, read_case_label
 from veloxseg.dataset.seen import same_scans
 from veloxseg.dataset.splits import assign_splits, given_folds, make_folds
@@ -78,6 +79,10 @@ def prepare(dataset: Dataset, folder: str | Path, settings: Settings) -> Prepare
     if not done:
         raise DatasetError(f"no case could be prepared; the first failed with: {next(iter(failures.values()))}")
     _refuse_leaks(done, splits, folder)
+    unlabelled = [case for case in dataset.cases if case.label is None and case.split == "test"]
+    if unlabelled and "test" not in {splits[case.name] for case in done}:
+        say(f"{len(unlabelled)} unlabelled cases are the test, so all {len(done)} labelled ones train and validate")
+    write_sources(folder, dataset, [*done, *unlabelled], splits)
     _write_listing(dataset, done, splits, folder, settings)
     return Prepared.open(folder)
 
@@ -169,7 +174,7 @@ def _inputs(case: Case) -> list[Any]:
             parts = sorted(path.iterdir()) if path.is_dir() else [path]
             stats = [(part.name, part.stat().st_size, part.stat().st_mtime_ns) for part in parts if part.exists()]
             entries.append([name, str(path), case.volumes.get(name), stats])
-    return [case.name, entries]
+    return [case.name, entries, case.series, case.rois]
 
 
 def _digest(value: Any) -> str:

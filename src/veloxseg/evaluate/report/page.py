@@ -20,7 +20,7 @@ from veloxseg.evaluate.report.html import Html, data_uri, element
 from veloxseg.evaluate.report.pictures import COLOURS, Picture, draw_case, shown_images
 from veloxseg.evaluate.report.tables import PAGE, report_folder, write_tables
 from veloxseg.files import atomic_path
-from veloxseg.image import Geometry, read, read_label
+from veloxseg.image import Geometry, read
 from veloxseg.machine import NOTICE
 from veloxseg.types import Array
 
@@ -185,17 +185,18 @@ def _pictures(evaluation: Evaluation, images: Path | None) -> Iterator[Html]:
 
 
 def _case_pictures(evaluation: Evaluation, case: str, files: Mapping[str, Path]) -> Iterator[Html]:
-    label = read_label(evaluation.label_files[case])
+    label = evaluation.masks.label(case)
     images = _load(files, label.geometry)
     values = {value for members in evaluation.structures.values() for value in members}
     for method in evaluation.methods:
-        path = evaluation.prediction_files[method].get(case)
-        if path is None:
+        if case not in evaluation.prediction_files[method]:
             yield element("p", f"{method}: no prediction", class_="bad")
             continue
         dice = evaluation.case_dice(method).get(case)
         yield element("p", f"{method}: Dice {sections.number(dice, 3)}" if dice is not None else method, class_="soft")
-        drawn = draw_case(read_label(path).array, label.array, label.geometry, images, values)
+        drawn = draw_case(
+            evaluation.masks.prediction(method, case, label).array, label.array, label.geometry, images, values
+        )
         yield _arranged(list(drawn), case)
 
 
