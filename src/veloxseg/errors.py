@@ -16,7 +16,7 @@ turned into one of these (a path of 5,000 characters, a folder removed meanwhile
 Other errors are bugs: the command line reports them with exit code 1.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 __all__ = [
     "ClusterError",
@@ -31,6 +31,7 @@ __all__ = [
     "VeloxSegError",
     "did_you_mean",
     "shown",
+    "some",
 ]
 
 
@@ -97,3 +98,9 @@ def shown(value: object, limit: int = 200) -> str:
     """Text from outside as it may stand in a message: on one line, and not too long."""
     text = "".join(c if c.isprintable() else "?" for c in str(value))
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def some(names: Sequence[str], most: int = 5) -> str:
+    """The first few of many names, and how many more there are."""
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return shown(", ".join(names[:most])) + rest

@@ -103,7 +103,7 @@ def test_inputs_that_make_no_sense(folder, tmp_path):
         find_cases([f"ct={file}", "pet=nothing.nii"], ("ct", "pet"))
     with pytest.raises(DatasetError, match="channel 1"):
         find_cases([str(folder)], ("ct",))
-    with pytest.raises(DatasetError, match="not a folder"):
+    with pytest.raises(DatasetError, match="does not exist"):
         find_cases([str(tmp_path / "nothing")], ("ct", "pet"))
 
 

@@ -21,6 +21,9 @@ class Case:
     images: dict[str, Path]  # modality -> file or DICOM folder
     label: Path | None = None
     volumes: dict[str, int] = field(default_factory=dict)  # modality -> volume of a 4-D file
+    series: dict[str, str] = field(default_factory=dict)  # modality -> series of a DICOM folder
+    # label -> names of its region in an RTSTRUCT or SEG, with * and ?; without an entry the label's own name
+    rois: dict[str, tuple[str, ...]] = field(default_factory=dict)
     split: str | None = None  # train, validation or test, where the data set itself says so
 
 
