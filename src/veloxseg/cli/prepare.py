@@ -25,6 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="PREPARED", required=True, help="folder for the prepared cases")
     parser.add_argument("--layout", default="auto", choices=["auto", *LAYOUTS], help="how the data set is laid out")
     parser.add_argument(
+        "--cases-from", metavar="FILE", help="only the cases that this text file names, one on each line"
+    )
+    parser.add_argument(
         "--as",
         dest="task",
         choices=TASKS,
@@ -87,6 +90,10 @@ def run(arguments: argparse.Namespace) -> None:
         workers=default_workers() if arguments.workers is None else arguments.workers,
     )
     dataset = open_dataset(arguments.dataset, arguments.layout)
+    if arguments.cases_from is not None:
+        from veloxseg.dataset.chosen import read_case_names, take_cases
+
+        dataset = take_cases(dataset, read_case_names(arguments.cases_from))
     say(f"{dataset.name}: {len(dataset.cases)} cases of {', '.join(dataset.modalities)} ({dataset.layout} layout)")
     dataset = _targets(dataset, task, arguments)
     prepared = prepare(dataset, arguments.output, settings)

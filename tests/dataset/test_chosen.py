@@ -1,0 +1,39 @@
+"""Cases of an archive chosen by a file."""
+
+from pathlib import Path
+
+import pytest
+
+from support.archives import hecktor
+from veloxseg.cli import main
+from veloxseg.dataset.chosen import read_case_names, take_cases
+from veloxseg.dataset.layouts import open_dataset
+from veloxseg.errors import DatasetError
+from veloxseg.prepare.store import Prepared
+
+
+def test_prepare_takes_the_cases_that_a_file_names(tmp_path: Path) -> None:
+    data = hecktor(tmp_path / "data", 5)
+    chosen = tmp_path / "cases.txt"
+    chosen.write_text("# as in the paper\nA-001\n\n  A-003\r\nA-004\n", encoding="utf-8-sig")
+    command = ["prepare", str(data), "-o", str(tmp_path / "out"), "--patch", "32", "32", "32", "--workers", "0"]
+    assert main([*command, "--spacing", "2", "2", "4", "--cases-from", str(chosen)]) == 0
+    assert [case.name for case in Prepared.open(tmp_path / "out").cases] == ["A-001", "A-003", "A-004"]
+
+
+def test_a_name_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    dataset = open_dataset(hecktor(tmp_path / "data", 2))
+    with pytest.raises(
+        DatasetError, match=r"1 of 2 names .*'A-01' \(did you mean A-001\?\); cases are called as 'A-000'"
+    ):
+        take_cases(dataset, ("A-000", "A-01"))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(b"# none", "names no case"), (b"\xff\xfe\x00", "is no text"), (None, "cannot be read")]
+)
+def test_a_file_without_names_is_an_error(content: bytes | None, message: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "list.txt").write_bytes(content)
+    with pytest.raises(DatasetError, match=message):
+        read_case_names(tmp_path / "list.txt")
