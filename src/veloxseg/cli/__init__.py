@@ -102,8 +102,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             "error: not enough memory; use smaller scans, fewer --workers, or predict with --max-ram", file=sys.stderr
         )
         return 2
+    except OSError as error:  # what files and folders are like is no fault of the program
+        if arguments.debug:
+            raise
+        where = "" if error.filename is None else f"{shown(error.filename)}: "
+        reason = f"{where}{error.strerror or shown(error)}; check the path, its rights and the disk"
+        print(f"error: {reason}", file=sys.stderr)
+        return 2
     except Exception as error:
         if arguments.debug:
             raise
-        print(f"internal error: {type(error).__name__}: {error} (--debug shows where)", file=sys.stderr)
+        print(f"internal error: {type(error).__name__}: {shown(error, 400)} (--debug shows where)", file=sys.stderr)
         return 1

@@ -1,12 +1,13 @@
 """From a data set as it was unpacked to training-ready cases: fingerprint, plan, preprocessing.
 
-DATASET is a folder (nnU-Net, MSD, BraTS, AutoPET or HECKTOR) or a list of cases (.csv, .json). A second run
+CASES is a folder (nnU-Net, MSD, BraTS, AutoPET or HECKTOR) or a list of cases (.csv, .json). A second run
 continues where the first stopped. All decisions are in PREPARED/plan.json. With --as they are those of the paper.
 """
 
 import argparse
 from typing import TYPE_CHECKING
 
+from veloxseg.cli.cases import CASES, add_selection, selection
 from veloxseg.cli.numbers import few, millimetres, number, side
 from veloxseg.errors import ConfigError
 from veloxseg.tasks import TASKS, find_task
@@ -19,14 +20,9 @@ SUMMARY = "fingerprint, plan and preprocess a data set"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from veloxseg.dataset.layouts import LAYOUTS
-
-    parser.add_argument("dataset", metavar="DATASET", help="folder of the data set, or a .csv/.json list of cases")
+    parser.add_argument("dataset", metavar="CASES", help=CASES)
     parser.add_argument("-o", "--output", metavar="PREPARED", required=True, help="folder for the prepared cases")
-    parser.add_argument("--layout", default="auto", choices=["auto", *LAYOUTS], help="how the data set is laid out")
-    parser.add_argument(
-        "--cases-from", metavar="FILE", help="only the cases that this text file names, one on each line"
-    )
+    add_selection(parser)
     parser.add_argument(
         "--as",
         dest="task",
@@ -73,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     from veloxseg.console import say
-    from veloxseg.dataset.layouts import open_dataset
+    from veloxseg.dataset.cases import open_cases
     from veloxseg.machine import default_workers
     from veloxseg.prepare.prepare import Settings, prepare
 
@@ -89,11 +85,7 @@ def run(arguments: argparse.Namespace) -> None:
         folds=arguments.folds,
         workers=default_workers() if arguments.workers is None else arguments.workers,
     )
-    dataset = open_dataset(arguments.dataset, arguments.layout)
-    if arguments.cases_from is not None:
-        from veloxseg.dataset.chosen import read_case_names, take_cases
-
-        dataset = take_cases(dataset, read_case_names(arguments.cases_from))
+    dataset = open_cases(arguments.dataset, selection(arguments))
     say(f"{dataset.name}: {len(dataset.cases)} cases of {', '.join(dataset.modalities)} ({dataset.layout} layout)")
     dataset = _targets(dataset, task, arguments)
     prepared = prepare(dataset, arguments.output, settings)

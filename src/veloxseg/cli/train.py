@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--continue", dest="resume", action="store_true", help="go on with the training in RUN, if there is one"
     )
-    parser.add_argument("--precision", metavar="P", help="32-true (default) or bf16-mixed")
+    parser.add_argument("--precision", metavar="P", help="32-true (default), or bf16-mixed on a GPU")
     parser.add_argument("--accelerator", default="auto", choices=("auto", "cpu", "gpu", "mps"))
     parser.add_argument("--devices", default="1", metavar="N", help="processes on this machine, one per device")
     parser.add_argument("--nodes", type=few, default=1, metavar="N", help="machines (default 1)")

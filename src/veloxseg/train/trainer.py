@@ -229,6 +229,7 @@ class Trainer:
             "torch": self.machine["torch"],
             "trained": self.machine["started"],
             "data_sha256": job.data,
+            "learning": job.prepared.learning(job.split, job.plan.names).to_json(),
             "model": self.recipe.model,
             "seed": self.recipe.seed,
             "fold": self.recipe.fold,

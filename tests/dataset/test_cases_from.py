@@ -6,8 +6,7 @@ import pytest
 
 from support.archives import hecktor
 from veloxseg.cli import main
-from veloxseg.dataset.chosen import read_case_names, take_cases
-from veloxseg.dataset.layouts import open_dataset
+from veloxseg.dataset.cases import read_names
 from veloxseg.errors import DatasetError
 from veloxseg.prepare.store import Prepared
 
@@ -21,12 +20,11 @@ def test_prepare_takes_the_cases_that_a_file_names(tmp_path: Path) -> None:
     assert [case.name for case in Prepared.open(tmp_path / "out").cases] == ["A-001", "A-003", "A-004"]
 
 
-def test_a_name_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    dataset = open_dataset(hecktor(tmp_path / "data", 2))
-    with pytest.raises(
-        DatasetError, match=r"1 of 2 names .*'A-01' \(did you mean A-001\?\); cases are called as 'A-000'"
-    ):
-        take_cases(dataset, ("A-000", "A-01"))
+def test_a_name_that_is_not_there_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = hecktor(tmp_path / "data", 2)
+    (tmp_path / "list.txt").write_text("A-000\nA-01\n")
+    assert main(["check", str(data), "--cases-from", str(tmp_path / "list.txt")]) == 2
+    assert "no case 'A-01' of 2; did you mean 'A-00" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -36,4 +34,4 @@ def test_a_file_without_names_is_an_error(content: bytes | None, message: str, t
     if content is not None:
         (tmp_path / "list.txt").write_bytes(content)
     with pytest.raises(DatasetError, match=message):
-        read_case_names(tmp_path / "list.txt")
+        read_names(tmp_path / "list.txt")
