@@ -87,7 +87,9 @@ def as_published(name: str, prepared: Path) -> dict[str, Any]:
     from veloxseg.prepare.store import Prepared
 
     task, plan = find_task(name), Prepared.open(prepared).plan
-    say(f"{task.title} as published; what the paper leaves open, and what we chose: {'; '.join(RECIPE)}")
+    say(f"{task.title} as published; what the paper leaves open, and what we chose:")
+    for line in RECIPE:
+        say(f"  - {line}")
     differences = [
         f"{what} {found} instead of {expected}"
         for what, found, expected in (
