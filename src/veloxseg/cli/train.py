@@ -66,6 +66,9 @@ def run(arguments: argparse.Namespace) -> int:
     from veloxseg.train.engine import Stopped
     from veloxseg.train.loop import train
 
+    if arguments.config is not None:
+        _warn_of_other_data(arguments.config, arguments.prepared)
+
     try:
         train(
             arguments.prepared,
@@ -80,6 +83,16 @@ def run(arguments: argparse.Namespace) -> int:
         say(str(stopped))
         return 130
     return 0
+
+
+def _warn_of_other_data(config: str, prepared: Path) -> None:
+    from veloxseg.prepare.store import Prepared
+    from veloxseg.train.run_folder import data_hash
+    from veloxseg.train.settings import recorded_data
+
+    data = recorded_data(config)
+    if data is not None and data != data_hash(Prepared.open(prepared)):
+        warn(f"{config} was recorded on other data than {prepared}; the training will not be the same")
 
 
 def as_published(name: str, prepared: Path) -> dict[str, Any]:
