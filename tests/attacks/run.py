@@ -96,7 +96,7 @@ def bound_time(seconds: int) -> None:
 def bound_memory() -> None:
     import SimpleITK  # noqa: F401  loaded before the limit, which is for the work itself
     import torch
-    import torch._dynamo  # noqa: F401  which cannot be imported again where a full disk ended its first import
+    import torch._dynamo  # which cannot be imported again where a full disk ended its first import
 
     torch.set_num_threads(1)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
