@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from veloxseg.image import Geometry
+from veloxseg.predict.pipelines import PIPELINES
 from veloxseg.predict.restore import chunk_voxels
 from veloxseg.predict.sliding import count_windows
-from veloxseg.prepare.network_input import axis_order
 from veloxseg.runtimes.decoding import Decoding
 from veloxseg.types import Size
 
@@ -66,7 +66,7 @@ def estimate(
     probabilities: bool,
 ) -> Estimate:
     plan = decoding.plan
-    shape = _network_shape(grids[reference], plan.spacing, plan.axes)
+    shape = PIPELINES[plan.pipeline].network_shape(grids[reference], plan)
     voxels, scan_voxels = float(np.prod(shape)), float(np.prod(grids[reference].shape))
     network = 4.0 * len(plan.modalities) * voxels
     scans = [4.0 * float(np.prod(grid.shape)) for grid in grids.values()]
@@ -86,12 +86,3 @@ def estimate(
         bytes=program + max(sum(scans) + resampling, computing),
         frugal_bytes=program + max(max(scans) + resampling, computing),
     )
-
-
-def _network_shape(grid: Geometry, spacing: tuple[float, float, float], axes: str) -> Size:
-    """The whole scan at the plan's spacing, its axes in the order of the network's."""
-    turned = grid.in_ras()
-    order = axis_order(turned.spacing, axes)
-    extent = np.asarray(turned.shape)[order] * np.asarray(turned.spacing)[order]
-    x, y, z = np.maximum(1, np.ceil(extent / np.asarray(spacing) - 0.01)).astype(int)
-    return int(x), int(y), int(z)
