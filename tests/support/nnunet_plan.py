@@ -1,4 +1,4 @@
-"""Plans and preprocesses data sets in nnU-Net: `python nnunet_plan.py 901 902`. A script, as nnU-Net starts processes."""
+"""Plans and preprocesses data sets in nnU-Net: `python nnunet_plan.py 901 902`. nnU-Net can only start from a file."""
 
 import sys
 
