@@ -14,8 +14,10 @@ from veloxseg.image import Geometry, Volume
 from veloxseg.nnunet.checkpoint import find_folds
 from veloxseg.nnunet.commands import predict
 from veloxseg.nnunet.stock import MODULE
-from veloxseg.predict.nnunet import to_network, window_weights
+from veloxseg.predict.nnunet import restore, to_network, window_weights
+from veloxseg.predict.sliding import Slab
 from veloxseg.prepare.plan import ModalityPlan, NnunetSteps, Normalisation, Plan, Resampling
+from veloxseg.runtimes.decoding import Decoding
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of nnU-Net and what it imports
 
@@ -23,6 +25,7 @@ SPACINGS = [(1.0, 1.0, 1.0), (2.0, 1.5, 1.2), (1.0, 1.0, 5.0), (0.9, 3.1, 0.9)] 
 TARGETS = [(1.0, 1.0, 1.0), (2.0, 1.4, 1.1), (3.5, 1.0, 1.0), (1.0, 4.0, 1.0)]  # along the network's axes
 AXES = [(0, 1, 2), (2, 0, 1), (1, 2, 0)]
 SPLINES = {"is_seg": False, "order": 3, "order_z": 0, "force_separate_z": None}
+LABELS = {"labels": {"background": 0, "organ": 1, "lesion": 2}}
 CT = {"mean": 90.0, "std": 200.0, "percentile_00_5": -300.0, "percentile_99_5": 600.0}
 
 
@@ -31,8 +34,7 @@ def nnunet() -> None:
     pytest.importorskip("nnunetv2", reason="needs the extra nnunet; `make test-nnunet` has it")
 
 
-def as_nnunet(ct: np.ndarray, mr: np.ndarray, spacing, target, masked: bool, axes) -> np.ndarray:
-    from nnunetv2.preprocessing.preprocessors.default_preprocessor import DefaultPreprocessor
+def as_plans(target, masked: bool, axes):
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
     name = "resample_data_or_seg_to_shape"
@@ -43,28 +45,36 @@ def as_nnunet(ct: np.ndarray, mr: np.ndarray, spacing, target, masked: bool, axe
         "use_mask_for_norm": [False, masked],
         "resampling_fn_data": name,
         "resampling_fn_data_kwargs": SPLINES,
+        "resampling_fn_probabilities": name,
+        "resampling_fn_probabilities_kwargs": {**SPLINES, "order": 1},
         "resampling_fn_seg": name,
         "resampling_fn_seg_kwargs": {**SPLINES, "is_seg": True, "order": 1},
         "architecture": {},
     }
-    plans = PlansManager(
+    return PlansManager(
         {
             "transpose_forward": list(axes),
+            "transpose_backward": [axes.index(n) for n in range(3)],
+            "label_manager": "LabelManager",
             "foreground_intensity_properties_per_channel": {"0": CT, "1": {}},
             "configurations": {"3d": configuration},
         }
     )
-    labels = {"labels": {"background": 0, "lesion": 1}}
-    properties = {"spacing": list(spacing[::-1])}
+
+
+def as_nnunet(ct: np.ndarray, mr: np.ndarray, spacing, target, masked: bool, axes) -> np.ndarray:
+    from nnunetv2.preprocessing.preprocessors.default_preprocessor import DefaultPreprocessor
+
+    plans, properties = as_plans(target, masked, axes), {"spacing": list(spacing[::-1])}
     scans = np.stack([ct.T, mr.T])
     preprocessor = DefaultPreprocessor(verbose=False)
-    return preprocessor.run_case_npy(scans, None, properties, plans, plans.get_configuration("3d"), labels)[0]
+    return preprocessor.run_case_npy(scans, None, properties, plans, plans.get_configuration("3d"), LABELS)[0]
 
 
-def as_ours(ct: np.ndarray, mr: np.ndarray, spacing, target, masked: bool, axes) -> np.ndarray:
+def our_plan(target, masked: bool, axes) -> Plan:
     clip = Normalisation(scheme="clip_zscore", low=-300, high=600, mean=90, std=200)
     zscore = Normalisation(scheme="zscore_nonzero" if masked else "zscore_crop")
-    plan = Plan(
+    return Plan(
         dataset="test",
         modalities=(
             ModalityPlan(name="ct", kind="ct", normalisation=clip),
@@ -74,14 +84,17 @@ def as_ours(ct: np.ndarray, mr: np.ndarray, spacing, target, masked: bool, axes)
         spacing=target,
         patch=(32, 32, 32),
         windows=(),
-        labels={"background": 0, "lesion": 1},
+        labels=LABELS["labels"],
         format=2,
         pipeline="nnunet",
         nnunet=NnunetSteps(
             axes=axes, image=Resampling(order=3, slice_order=0), scores=Resampling(order=1, slice_order=0)
         ),
     )
-    geometry = Geometry(shape=ct.shape, affine=np.diag([*spacing, 1.0]))
+
+
+def as_ours(ct: np.ndarray, mr: np.ndarray, spacing, target, masked: bool, axes) -> np.ndarray:
+    plan, geometry = our_plan(target, masked, axes), Geometry(shape=ct.shape, affine=np.diag([*spacing, 1.0]))
     return to_network({n: Volume(array=a, geometry=geometry) for n, a in (("ct", ct), ("mr", mr))}, plan)[0]
 
 
@@ -97,6 +110,32 @@ def test_preprocessing_is_nnunets(nnunet: None) -> None:
         theirs, ours = (f(ct, mr, spacing, target, masked, axes) for f in (as_nnunet, as_ours))
         assert ours.shape == theirs.shape, (spacing, target, masked, axes)
         assert np.abs(ours - theirs).max() < 1e-5, (spacing, target, masked, axes)
+
+
+def test_the_way_back_is_nnunets(nnunet: None) -> None:
+    """From logits on the network's grid to labels of the scan, over spacings and transposes: every voxel."""
+    from nnunetv2.inference.export_prediction import convert_predicted_logits_to_segmentation_with_correct_shape
+
+    random = np.random.default_rng(0)
+    scan = np.ones((23, 31, 27), np.float32)
+    scan[:4] = scan[:, -3:] = 0
+    for spacing, target, axes in itertools.product(SPACINGS, TARGETS, AXES):
+        geometry, plan = Geometry(shape=scan.shape, affine=np.diag([*spacing, 1.0])), our_plan(target, False, axes)
+        volume = Volume(array=scan, geometry=geometry)
+        image, where = to_network({"ct": volume, "mr": volume}, plan)
+        logits = random.standard_normal((3, *image.shape[1:])).astype(np.float32)
+        ours = restore([Slab(0, logits)], where, Decoding(plan)).labels
+        plans, shape = as_plans(target, False, axes), [scan.T.shape[axis] for axis in axes]
+        properties = {
+            "spacing": list(spacing[::-1]),
+            "shape_before_cropping": shape,
+            "shape_after_cropping_and_before_resampling": where.crop,
+            "bbox_used_for_cropping": [[side.start, side.stop] for side in where.box],
+        }
+        theirs = convert_predicted_logits_to_segmentation_with_correct_shape(
+            logits, plans, plans.get_configuration("3d"), plans.get_label_manager(LABELS), properties
+        )
+        assert np.array_equal(ours.T, theirs), (spacing, target, axes)
 
 
 @pytest.mark.parametrize("patch", [(32, 32, 32), (40, 56, 40), (28, 96, 33)])
