@@ -7,9 +7,11 @@ same folder.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from veloxseg.dataset.seen import Learning
 from veloxseg.errors import ModelError, shown
 from veloxseg.files import atomic_path, read_json, write_json
 from veloxseg.prepare.plan import Plan
@@ -40,6 +42,15 @@ class ModelFolder:
     @property
     def weights(self) -> Path:
         return self.path / WEIGHTS_NAME
+
+    @cached_property
+    def learning(self) -> Learning | None:
+        """The cases that it was trained and validated on; None if it does not know them."""
+        if (value := self.provenance.get("learning")) is None:
+            return None
+        where = f"{shown(self.path / JSON_NAME)}: provenance.learning"
+        learning: Learning = build(Learning, value, where, ModelError, "export the model again")
+        return learning
 
     def write_description(self) -> None:
         write_json(

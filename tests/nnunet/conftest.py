@@ -16,7 +16,7 @@ SUPPORT = Path(__file__).parents[1] / "support"
 NAMES = {"classes": "Dataset901_Classes", "regions": "Dataset902_Regions"}
 TRAINER = "nnUNetTrainerVeloxSeg"
 PATCH = ("32", "32", "64")
-RECIPE = "steps_per_epoch=25,learning_rate=4e-3"  # enough to tell the classes apart
+RECIPE = "steps_per_epoch=25 learning_rate=4e-3"  # enough to tell the classes apart
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Workshop:
 
     def train(self, kind: str, fold: int, *options: str) -> str:
         folders = ["--preprocessed", str(self.root / "preprocessed"), "--results", str(self.root / "results")]
-        small = ["--patch", *PATCH, "--set", f"epochs=2,{RECIPE}", "--workers", "1"]
+        small = ["--patch", *PATCH, "--set", f"epochs=2 {RECIPE}", "--workers", "1"]
         number = NAMES[kind][7:10]
         arguments = ["nnunet", "train", number, "3d_fullres", str(fold), *folders, *small, "--threads", "1", *options]
         return self.run("-m", "veloxseg", *arguments)

@@ -58,13 +58,14 @@ def test_one_to_four_modalities() -> None:
 
 
 def test_the_environment_stands_over_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(RECIPE, "epochs=7, teachers=false")
+    monkeypatch.setenv(RECIPE, "epochs=7 teachers=false kernel_sizes=1,3")
     monkeypatch.setenv(PATCH, "64x32x96")
     monkeypatch.setenv(PRESET, "s")
     settings = choose_settings(SHORT_IN_NNUNET)
     recipe = build_recipe(settings, "b")
     assert (recipe.epochs, recipe.teachers, recipe.learning_rate, recipe.model) == (7, False, 4e-3, "s")
     assert wanted_patch((32, 32, 32)) == (64, 32, 96)
+    assert fitted(patch=(32, 32, 64), recipe=recipe)["architecture"]["arch_kwargs"]["config"]["kernel_sizes"] == (1, 3)
 
 
 def test_what_nnunet_decides_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,7 @@ def train(arguments: argparse.Namespace) -> None:
         settings={
             PRESET: arguments.preset,
             PATCH: "x".join(map(str, arguments.patch)) if arguments.patch else None,
-            RECIPE: ",".join(arguments.set) or None,
+            RECIPE: " ".join(arguments.set) or None,
         },
         device=arguments.device,
         workers=default_workers() if arguments.workers is None else arguments.workers,

@@ -18,23 +18,17 @@ from typing import Any
 
 import numpy as np
 
+from veloxseg.dataset.cases import Selection
 from veloxseg.errors import ConfigError, DatasetError, shown
+from veloxseg.evaluate.apart import told_apart
 from veloxseg.evaluate.evaluation import Evaluation, Row
-from veloxseg.evaluate.labels import (
-    Files,
-    Labels,
-    Regions,
-    check_same_grid,
-    list_cases,
-    named,
-    open_labels,
-    predicted_by,
-    predicted_structures,
-)
+from veloxseg.evaluate.labels import NAMED_REGIONS, UNSCORED, Files, Labels, Regions, list_cases, named, open_labels
 from veloxseg.evaluate.lesions import Detection, detect
+from veloxseg.evaluate.masks import Masks
 from veloxseg.evaluate.metrics import absent, failed, score, tolerance_for
+from veloxseg.evaluate.records import learning_of, predicted_by, predicted_structures
 from veloxseg.files import sha256
-from veloxseg.image import Geometry, read_header, read_label
+from veloxseg.image import Geometry
 from veloxseg.image.regions import box_around, label_boxes
 from veloxseg.machine import software, versions
 from veloxseg.types import Array, Box, Mask, Spacing
@@ -60,11 +54,19 @@ Progress = Callable[[Iterable[CaseResult], int], Iterable[CaseResult]]  # passes
 class Task:
     """What is scored: the truth, the predictions of each method, and the structures that matter."""
 
-    truth: Labels
-    predictions: Mapping[str, dict[str, Path]]  # method -> case -> file
+    masks: Masks
     regions: Regions | None  # as the user gave them
+    unscored: frozenset[int]  # values that the user leaves out of all regions
     known: Regions  # what the predictions' own JSON calls their values
     tolerance_mm: float
+
+    @property
+    def truth(self) -> Labels:
+        return self.masks.truth
+
+    @property
+    def predictions(self) -> Mapping[str, Files]:
+        return self.masks.predictions
 
     @property
     def given(self) -> Regions:
@@ -75,11 +77,24 @@ class Task:
         """The structures to score where these label values were found."""
         return self.regions or named(self.given, values, self.known)
 
+    def check_values(self, case: str, values: frozenset[int]) -> None:
+        """Regions that were given must hold every value: what they leave out would be missing from all of them."""
+        if self.regions is None and not self.truth.overlapping:
+            return
+        held = {value for members in self.given.values() for value in members}
+        if left := sorted(values - held - self.unscored):
+            words = ", ".join(f"{name} = {','.join(map(str, members))}" for name, members in self.given.items())
+            raise DatasetError(
+                f"case {shown(case)!r} holds label value {left[0]}, and no region does ({shown(words)}); name other "
+                f"--regions ({', '.join(NAMED_REGIONS)}), or say that it is not to be scored: {UNSCORED}={left[0]}"
+            )
+
 
 def evaluate_folder(
     predictions: str | Path | Sequence[str | Path],
     labels: str | Path,
     *,
+    selection: Selection = Selection(),  # noqa: B008 - frozen
     regions: Regions | None = None,
     names: Sequence[str] | None = None,
     tolerance_mm: float | None = None,
@@ -89,25 +104,28 @@ def evaluate_folder(
 ) -> Evaluation:
     """Scores every case of `labels`; a case without a prediction counts as a failure.
 
-    `labels` is a folder of label maps, or a data set in a layout that prepare knows. `regions` names the structures
-    to score; without it they are those of the data set (or the `dataset.json` beside the labels, or the JSON that
-    predict left beside a mask) and every other label value. `names` are the methods' names, one per folder of
-    predictions. `tolerance_mm` is that of NSD; without it, `metrics.TOLERANCE_RULE` decides for the median case.
+    `labels` is a folder of label maps, or whatever names cases, of which `selection` takes a part. `regions` names the
+    structures to score; without it they are those of the data set (or the `dataset.json` beside the labels, or the JSON
+    that predict left beside a mask) and every other label value. `names` are the methods' names, one per folder of
+    predictions. Cases that a model has learnt from are scored apart (apart.py). `tolerance_mm` is that of NSD;
+    without it, `metrics.TOLERANCE_RULE` decides for the median case.
     """
     started = time.monotonic()
     if tolerance_mm is not None and not 0 < tolerance_mm < math.inf:
         raise ConfigError(f"the tolerance of NSD is {tolerance_mm:g} mm; give a positive number, such as 2")
     folders = [Path(p) for p in ([predictions] if isinstance(predictions, str | Path) else predictions)]
     methods = _method_names(folders, names)
-    truth = open_labels(Path(labels))
+    truth = open_labels(Path(labels), selection)
+    regions, unscored = _scored(regions, truth)
     files = {method: list_cases(folder) for method, folder in zip(methods, folders, strict=True)}
     for folder, found in zip(folders, files.values(), strict=True):
         _check_overlap(folder, found, Path(labels), truth.files)
-    spacings = _check_grids(files, truth.files)
+    masks = Masks(truth=truth, predictions=files, by_name=regions is None)
+    spacings = masks.check_grids()
     task = Task(
-        truth=truth,
-        predictions=files,
+        masks=masks,
         regions=regions,
+        unscored=unscored,
         known=next(filter(None, map(predicted_structures, files.values())), {}),
         tolerance_mm=tolerance_mm or median(map(tolerance_for, spacings)),
     )
@@ -119,7 +137,8 @@ def evaluate_folder(
         "labels": str(labels),
         "predictions": dict(zip(methods, map(str, folders), strict=True)),
     }
-    return _evaluation(task, results, spacings, seed, provenance)
+    evaluation = _evaluation(task, results, spacings, seed, provenance)
+    return told_apart(evaluation, {method: learning_of(found) for method, found in files.items()})
 
 
 def _evaluation(
@@ -141,11 +160,15 @@ def _evaluation(
         seed=seed,
         missing={m: tuple(c for c in cases if c not in found) for m, found in task.predictions.items()},
         extra={m: _extra(found, task.truth.files) for m, found in task.predictions.items()},
-        warnings=(*_value_warnings(task.given, values), *_tolerance_warnings(task.tolerance_mm, spacings)),
+        warnings=(
+            *_value_warnings(task.given, values - task.unscored),
+            *_tolerance_warnings(task.tolerance_mm, spacings),
+        ),
         label_files=task.truth.files,
         image_files=task.truth.images,
-        prediction_files=dict(task.predictions),
+        prediction_files={method: dict(found) for method, found in task.predictions.items()},
         provenance=provenance,
+        masks=task.masks,
     )
 
 
@@ -167,6 +190,17 @@ def _provenance(task: Task, results: Mapping[str, CaseResult]) -> dict[str, Any]
             },
         },
     }
+
+
+def _scored(regions: Regions | None, truth: Labels) -> tuple[Regions | None, frozenset[int]]:
+    """The regions to score, and the values that are left out on purpose.
+
+    BraTS renumbered its labels twice: `brats` on a data set with its own WT, TC and ET means the data set's.
+    """
+    if regions == NAMED_REGIONS["brats"] and truth.overlapping and truth.structures.keys() == regions.keys():
+        regions = None
+    kept = {name: values for name, values in (regions or {}).items() if name != UNSCORED}
+    return kept or None, frozenset((regions or {}).get(UNSCORED, ()))
 
 
 def _method_names(folders: Sequence[Path], names: Sequence[str] | None) -> tuple[str, ...]:
@@ -194,28 +228,13 @@ def _check_overlap(folder: Path, predictions: Files, label_folder: Path, labels:
         )
 
 
-def _check_grids(predictions: Mapping[str, Files], labels: Files) -> list[Spacing]:
-    """Reads all headers before the first voxel, so that a wrong grid is found in seconds.
-
-    Gives the spacing of every label.
-    """
-    spacings = []
-    for case, path in labels.items():
-        label = read_header(path)
-        spacings.append(label.spacing)
-        for method, found in predictions.items():
-            if case in found:
-                check_same_grid(read_header(found[case]), label, case, method)
-    return spacings
-
-
 def score_case(case: str, task: Task) -> CaseResult:
     """Scores the structures that follow from the label values found; a method without the file has failed.
 
     Voxels that the truth says to ignore count as background in label and prediction.
     """
     path = task.truth.files[case]
-    volume = read_label(path)
+    volume = task.masks.label(case)
     label, geometry = volume.array, volume.geometry
     ignored = None if task.truth.ignore is None else label == task.truth.ignore
     if ignored is not None:
@@ -227,14 +246,13 @@ def score_case(case: str, task: Task) -> CaseResult:
     for method, files in task.predictions.items():
         prediction, boxes = None, dict[int, Box]()
         if case in files:
-            read = read_label(files[case])
-            check_same_grid(read.geometry, geometry, case, method)
-            prediction = read.array
+            prediction = task.masks.prediction(method, case, volume).array
             if ignored is not None:
                 prediction[ignored] = 0
             boxes = label_boxes(prediction)
             hashes[method] = sha256(files[case])
         values |= boxes.keys()
+        task.check_values(case, frozenset(values))
         for name, members in task.structures(frozenset(boxes.keys() | labelled.keys())).items():
             found = [part[value] for part in (boxes, labelled) for value in members if value in part]
             if found:

@@ -114,19 +114,13 @@ class TaughtLoss(nn.Module):
 
 
 def network_config(recipe: Recipe, channels: int, classes: int, patch: Size) -> NetworkConfig:
-    """The recipe's preset, fitted to the data."""
+    """The recipe's preset, fitted to the data, and what was set."""
     chosen = preset(recipe.model)
     early = recipe.fusion == "early" or (recipe.fusion == "auto" and chosen.modalities == 1)
-    return dataclasses.replace(
-        chosen,
-        in_channels=(channels,) if early else (1,) * channels,
-        classes=classes,
-        patch=patch,
-        windows=(),
-        attention_dropout=recipe.dropout,
-        projection_dropout=recipe.dropout,
-        conv_dropout=recipe.dropout,
-    )
+    streams = (channels,) if early else (1,) * channels
+    sizes: dict[str, Any] = {"in_channels": streams, "classes": classes, "patch": patch, "windows": ()}
+    rates = dict.fromkeys(("attention_dropout", "projection_dropout", "conv_dropout"), recipe.dropout)
+    return dataclasses.replace(chosen, **(sizes | rates | recipe.network))
 
 
 def architecture(config: NetworkConfig, recipe: Recipe) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Whoever derives a trainer sets its attributes; whoever runs one sets an environm
 
     VELOXSEG_NNUNET_PRESET   b, s, l, b+, c
     VELOXSEG_NNUNET_PATCH    64x128x128, along the axes of nnU-Net's plans, multiples of 32
-    VELOXSEG_NNUNET_RECIPE   epochs=100,teachers=false: settings of the recipe, those of `SETTINGS`
+    VELOXSEG_NNUNET_RECIPE   "epochs=100 teachers=false": settings as `train --set` takes them (docs/settings.md)
 """
 
 import os
@@ -17,7 +17,9 @@ from veloxseg.model.config import STRIDES
 from veloxseg.nnunet.network import architecture, network_config
 from veloxseg.prepare.planner import choose_patch
 from veloxseg.schema import Range, parse
-from veloxseg.train.recipe import SHORT, Recipe, parse_overrides
+from veloxseg.tasks import TASKS
+from veloxseg.train.recipe import SHORT, Recipe
+from veloxseg.train.settings import NETWORK, make_recipe, parse_overrides
 from veloxseg.types import Size
 
 __all__ = [
@@ -33,21 +35,21 @@ __all__ = [
 ]
 
 PRESET, PATCH, RECIPE = (f"VELOXSEG_NNUNET_{name}" for name in ("PRESET", "PATCH", "RECIPE"))
-# settings of the recipe that mean something here; augmentation, folds and selection are nnU-Net's
+# settings that mean something here; augmentation, folds and selection are nnU-Net's, sizes are the data's
 SETTINGS = (
     *("learning_rate", "final_learning_rate", "warmup_epochs", "weight_decay", "epochs", "steps_per_epoch"),
     *("batch", "batch_dice", "dropout", "fusion", "deep_supervision"),
     *("teachers", "transfer", "reduction", "reconstruction_weight", "transfer_weight"),
+    *(name for name in NETWORK if name not in ("in_channels", "classes", "patch")),
 )
 # a thousand steps, for a CPU: what differs from the paper is what differs in our own short trainings
 SHORT_IN_NNUNET: dict[str, Any] = {**SHORT, "epochs": 20, "steps_per_epoch": 50, "warmup_epochs": 1.0}
-# the paper's patches along (z, y, x), by a part of the data set's name
-PAPER_PATCHES: dict[str, Size] = {"autopet": (96, 96, 96), "hecktor": (64, 128, 128), "brats": (96, 96, 96)}
+PAPER = {"autopet": "autopet2", "hecktor": "hecktor2022", "brats": "brats2021"}  # part of a data set's name → task
 
 
 def choose_settings(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a trainer: its attributes, and over them what the environment asks for."""
-    asked = parse_overrides(part for part in os.environ.get(RECIPE, "").split(",") if part.strip())
+    asked = parse_overrides(os.environ.get(RECIPE, "").split())
     if odd := [name for name in {**attributes, **asked} if name not in SETTINGS]:
         raise ConfigError(
             f"{odd[0]} is decided by nnU-Net and not by the recipe of its trainer; choose from {', '.join(SETTINGS)}"
@@ -56,7 +58,7 @@ def choose_settings(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build_recipe(settings: Mapping[str, Any], preset: str) -> Recipe:
-    return Recipe(**settings, crops=1, model=os.environ.get(PRESET) or preset)
+    return make_recipe({**settings, "crops": 1, "model": os.environ.get(PRESET) or preset})
 
 
 def wanted_patch(attribute: Size | None) -> Size | None:
@@ -103,8 +105,9 @@ def _inherited(configurations: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def _paper_patch(plans: Mapping[str, Any]) -> Size | None:
     name = str(plans.get("dataset_name", "")).lower()
-    for part, (z, y, x) in PAPER_PATCHES.items():
+    for part, task in PAPER.items():
         if part in name:
+            x, y, z = TASKS[task].patch
             a, b, c = ((z, y, x)[axis] for axis in plans["transpose_forward"])
             return a, b, c
     return None

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from veloxseg.errors import GeometryError
 from veloxseg.image.regions import bounding_box
-from veloxseg.image.spline import planes_zoomed, spline_matrix, zoom
+from veloxseg.image.spline import CHUNK_BYTES, planes_zoomed, spline_matrix, zoom
 from veloxseg.image.volume import Geometry, Volume
 from veloxseg.predict.restore import Restoration, chunk_voxels
 from veloxseg.predict.sliding import Slab
@@ -27,11 +27,12 @@ from veloxseg.prepare.plan import NnunetSteps, Normalisation, Plan, Resampling
 from veloxseg.runtimes.decoding import Decoding
 from veloxseg.types import Array, Box, Floats, Mask, Size
 
-__all__ = ["CropPlacement", "network_shape", "restore", "to_network", "window_weights"]
+__all__ = ["CropPlacement", "network_shape", "restore", "to_network", "window_weights", "working_bytes"]
 
 ANISOTROPY = 3.0  # beyond this ratio of spacings, slices are resampled one by one
 EPSILON = 1e-8
 PEAK = 10  # the weight in the middle of a window
+SLABS_HELD = 4.0  # scores, sums of weights, and rows that wait for the way back, joined with those before
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +87,14 @@ def network_shape(scan: Geometry, plan: Plan) -> Size:
     assert plan.nnunet is not None
     shape = tuple(int(n) for n in _along(plan.nnunet, scan.shape))
     return _resampled_shape(shape, _along(plan.nnunet, scan.spacing), plan.spacing)
+
+
+def working_bytes(scan: Geometry, shape: Size, plan: Plan) -> float:
+    """What making one modality's input takes: a copy of the scan and a mask, and then moments or a zoom of it."""
+    assert plan.nnunet is not None
+    voxels = float(np.prod(scan.shape))
+    halfway = _along(plan.nnunet, scan.shape)[0] * shape[1] * shape[2]
+    return 6 * voxels + max(5 * voxels, 4.0 * (halfway + float(np.prod(shape)))) + 3.0 * CHUNK_BYTES
 
 
 def _along(steps: NnunetSteps, values: tuple[float, ...]) -> tuple[float, ...]:
@@ -232,7 +241,7 @@ def _rows_of_scan(slabs: Iterable[Slab], placement: CropPlacement, channels: int
     first, second, third = (spline_matrix(n, m, order) for n, m, order in zip(size, crop, orders, strict=True))
     along = np.eye(size[0]) if first is None else first
     lowest, highest = (along != 0).argmax(axis=1), size[0] - 1 - (along[:, ::-1] != 0).argmax(axis=1)
-    step = max(1, chunk_voxels(channels) // (crop[1] * crop[2]))
+    step = max(1, chunk_voxels(channels) // (4 * crop[1] * crop[2]))  # a quarter, as sums are in float64
     made, held, start = 0, np.empty((channels, 0, *size[1:]), np.float32), 0
     for slab in slabs:
         held = np.concatenate([held, slab.scores_SXYZ], axis=1)

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
+from veloxseg.dataset.seen import Seen, look_up
 from veloxseg.errors import ConfigError
 from veloxseg.files import digest, sha256
 from veloxseg.image import Volume
@@ -117,6 +118,10 @@ class Predictor:
         picks = {name: dict(picks) for name, picks in scans.picks.items() if name in scans.sources}
         asked = {"inputs": scans.hashes(), "picks": picks, "models": self._models, "plan": self.plan.to_json()}
         return digest({**asked, "options": self.options.deciding()})
+
+    def seen(self, scans: Scans) -> Seen:
+        """Whether a model was trained on this case, by the scans that were read."""
+        return look_up(scans.name, scans.contents.values(), [folder.learning for folder in self.folders])
 
     def reference(self, scans: Scans) -> str:
         """The modality on whose grid the mask is made: the plan's, or the first that is there."""
@@ -228,6 +233,7 @@ class Predictor:
             "options": asdict(self.options),
             "plan": self.plan.to_json(),
             "inputs": scans.hashes(),
+            "learning": self.seen(scans).to_json(),
             "geometry": {"network": placement.network.to_json(), "output": reference.geometry.to_json()},
             "warnings": list(warnings),
             "volumes_ml": volumes,

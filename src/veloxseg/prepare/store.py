@@ -15,7 +15,7 @@ one core: mapped float16 5 ms (12 ms from a cold disk; 75 MB), mapped float32 2 
 import hashlib
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from veloxseg.dataset.seen import Learning, LearntCase
 from veloxseg.dataset.splits import Split
 from veloxseg.errors import DatasetError, VeloxSegError, shown
 from veloxseg.files import atomic_path, read_json
@@ -44,6 +45,7 @@ class PreparedCase:
     name: str
     patient: str
     split: str
+    scans: dict[str, str] = field(default_factory=dict)  # modality -> content hash; {} in folders of older versions
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,12 @@ class Prepared:
         listing = read_json(path / "cases.json")
         plan = Plan.from_json(read_json(path / "plan.json"))
         try:
-            cases = tuple(PreparedCase(c["name"], c["patient"], c["split"]) for c in listing["cases"])
+            cases = tuple(
+                PreparedCase(c["name"], c["patient"], c["split"], dict(c.get("scans", {}))) for c in listing["cases"]
+            )
             test = tuple(case.name for case in cases if case.split == "test")
             folds = tuple(_fold(f["train"], f["validation"], test) for f in listing["folds"])
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise DatasetError(f"{path / 'cases.json'} is damaged ({error}); run `veloxseg prepare` again") from error
         return cls(path, plan, cases, folds)
 
@@ -80,6 +84,15 @@ class Prepared:
             found = f"has folds 0 to {len(self.folds) - 1}" if self.folds else "has too few patients for folds"
             raise DatasetError(f"fold {fold} does not exist: {self.path} {found}; choose one, or `prepare --folds K`")
         return self.folds[fold]
+
+    def learning(self, split: Split, modalities: tuple[str, ...]) -> Learning:
+        """What a training on this split learns from, by names and by the content of these modalities."""
+        scans = {case.name: {m: case.scans[m] for m in modalities if m in case.scans} for case in self.cases}
+        train, validation = (
+            tuple(LearntCase(name=name, scans=scans.get(name, {})) for name in part)
+            for part in (split.train, split.validation)
+        )
+        return Learning(train=train, validation=validation)
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:

@@ -18,7 +18,9 @@ FOLDERS = (("imagesTr", "labelsTr", None), ("imagesTs", "labelsTs", "test"))
 
 
 def recognises(path: Path) -> bool:
-    return "channel_names" in peek(find_description(path))
+    source = find_description(path)
+    # a dataset.json may also lie in a folder of scans, whose channels it names
+    return "channel_names" in peek(source) and any((source.parent / images).is_dir() for images, _, _ in FOLDERS)
 
 
 def read(path: Path) -> Dataset:
