@@ -17,7 +17,7 @@ from veloxseg.modality import canonical_name, kind_of
 from veloxseg.prepare.plan import ModalityPlan, NnunetSteps, Normalisation, Plan, Resampling
 from veloxseg.schema import Count, Range, build
 
-__all__ = ["Configuration", "Plans", "read_configuration", "to_plan"]
+__all__ = ["Configuration", "Plans", "preparation", "read_configuration", "to_plan"]
 
 READERS = ("SimpleITKIO", "NibabelIO")  # both give voxels as stored
 RESAMPLING = "resample_data_or_seg_to_shape"
@@ -201,3 +201,27 @@ def _resampling(name: str, kwargs: dict[str, Any]) -> Resampling:
         ModelError,
         REMEDY,
     )
+
+
+def preparation(
+    path: Path, configuration: str = "3d_fullres"
+) -> tuple[tuple[float, float, float], list[Normalisation]]:
+    """What `prepare` can take over: the spacing along (x, y, z) of the files, and the channels' normalisations.
+
+    A z-score is ours, over the body; nnU-Net's is over the crop.
+    """
+    plans, entry = read_configuration(path, configuration)
+    _refuse_others(plans, entry)
+    spacing = dict(zip(plans.transpose_forward, entry.spacing, strict=True))
+    schemes = [normalisation(plans, entry, channel) for channel in range(len(entry.normalization_schemes))]
+    return (spacing[2], spacing[1], spacing[0]), [_ours(scheme) for scheme in schemes]
+
+
+def _ours(given: Normalisation) -> Normalisation:
+    ours = {"clip_zscore": given, "none": given, "zscore_crop": ZSCORE, "zscore_nonzero": ZSCORE}
+    if given.scheme not in ours:
+        raise ModelError("plans.json scales intensities to 0 to 1, which `prepare` does not do; leave --plans out")
+    return ours[given.scheme]
+
+
+ZSCORE = Normalisation(scheme="zscore_body")
