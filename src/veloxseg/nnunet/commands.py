@@ -17,6 +17,7 @@ from veloxseg.nnunet.checkpoint import FINAL, find_folds, read_fold
 __all__ = ["TRAINERS", "predict", "train", "trainers_folder"]
 
 TRAINERS = ("nnUNetTrainerVeloxSeg", "nnUNetTrainerVeloxSegShort")
+STOCK = "nnUNetTrainer"  # nnU-Net's own
 
 
 def trainers_folder() -> Path:
@@ -139,7 +140,7 @@ def _set_threads(threads: int | None) -> None:
 
 
 class _handing_over:
-    """Within it, a module of nnU-Net gets our trainers without a search; others are searched for as always."""
+    """Within it, a module of nnU-Net gets our trainers and the plain one without a search; others are searched for."""
 
     def __init__(self, module: Any) -> None:
         self.module = module
@@ -149,7 +150,7 @@ class _handing_over:
         from veloxseg.nnunet import trainer
 
         def find(name: str) -> Any:
-            return getattr(trainer, name) if name in TRAINERS else self.search(name)
+            return getattr(trainer, name) if name in (*TRAINERS, STOCK) else self.search(name)
 
         self.module.recursive_find_trainer_class_by_name = find
 

@@ -21,6 +21,7 @@ from veloxseg.model.network import VeloxSeg
 from veloxseg.model_folder import ModelFolder, differing_names, save_weights
 from veloxseg.nnunet.checkpoint import FINAL, Fold, find_folds, read_fold
 from veloxseg.nnunet.network import CLASS_NAME, student_weights
+from veloxseg.nnunet.norms import exact_norms
 from veloxseg.nnunet.plans import Configuration, read_configuration, to_plan
 from veloxseg.nnunet.stock import build_stock
 from veloxseg.prepare.plan import Plan
@@ -105,7 +106,8 @@ def _write(folder: ModelFolder, network: "nn.Module") -> ModelFolder:
         return folder
     two_classes = len(folder.plan.outputs) == 2 and folder.plan.regions is None
     window = torch.zeros(1, len(folder.plan.names), *folder.plan.patch)
-    write_graph(inference_form(network, GRAPH, difference=two_classes), window, GRAPH, folder.path)
+    form = inference_form(exact_norms(network, window, GRAPH), GRAPH, difference=two_classes)
+    write_graph(form, window, GRAPH, folder.path)
     exported = replace(folder, provenance={**folder.provenance, "exported_to": GRAPH})
     exported.write_description()
     say(f"comparing {GRAPH} with the network in float64")
