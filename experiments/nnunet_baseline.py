@@ -31,6 +31,7 @@ from veloxseg.files import read_json, write_json
 from veloxseg.image import read, read_label, write
 from veloxseg.image.resample import resample_image
 from veloxseg.machine import processor, software
+from veloxseg.nnunet.commands import STOCK, TRAINERS, trainer_class
 
 RESULTS = Path(__file__).parent / "results"
 NAMES = {"sts": "Dataset911_STS", "hippocampus": "Dataset912_Hippocampus"}
@@ -193,16 +194,12 @@ def train_ours(options: argparse.Namespace, work: Path, fold: int) -> dict[str, 
 def train_in_nnunet(options: argparse.Namespace, work: Path, way: str, fold: int) -> dict[str, Any]:
     """nnU-Net's loop, its epochs fitted to the minutes; augmentation runs in the same process, as we have one core."""
     import torch
-    from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
-
-    from veloxseg.nnunet.trainer import nnUNetTrainerVeloxSegShort
 
     os.environ.update({"nnUNet_n_proc_DA": "0"})
     torch.set_num_threads(1)
     folder = work / "preprocessed" / NAMES[options.data]
     plans = {**read_json(folder / "nnUNetPlans.json"), "continue_training": False}
-    base = nnUNetTrainer if way == "nnunet" else nnUNetTrainerVeloxSegShort
-    kind = base if way == "inside" else type(base.__name__, (base,), {})
+    kind = trainer_class(STOCK if way == "nnunet" else TRAINERS[1])
     trainer = kind(plans, "3d_fullres", fold, read_json(folder / "dataset.json"), torch.device("cpu"))
     trainer.initialize()
     trainer.on_train_start()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import veloxseg
+from support.nnunet_results import write_results
 from test_layering import ORDER
 from veloxseg.cli import main
 
@@ -81,6 +82,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         run(["prepare", "data", "-o", "prepared"])
         run(["train", "prepared", "-o", "run"])
         run(["predict", "-m", "run", "-i", "data/imagesTs", "-o", "predictions"])
+        write_results(Path("nnUNet_results/Dataset901_Classes/nnUNetTrainerVeloxSeg__nnUNetPlans__3d_fullres"))
         for name in ("labels-brats", "predictions-brats"):
             Path(name).mkdir()
             for label in Path("brats").glob("*/*_seg.nii.gz"):

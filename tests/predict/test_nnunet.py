@@ -9,8 +9,9 @@ from scipy import ndimage
 
 from support.models import Arithmetic
 from support.nnunet_data import case_volumes
-from veloxseg.errors import GeometryError, ModelError
+from veloxseg.errors import ModelError
 from veloxseg.image import Geometry, Volume
+from veloxseg.image.resample import resample_image
 from veloxseg.predict.nnunet import CropPlacement, restore, to_network, window_weights
 from veloxseg.predict.sliding import Slab, score_slabs
 from veloxseg.prepare.plan import ModalityPlan, NnunetSteps, Normalisation, Plan, Resampling
@@ -95,11 +96,21 @@ def test_normalisations() -> None:
     assert np.array_equal(to_network(scans, make_plan(scheme="bytes_01", **same))[0][1], raw / np.float32(255))
 
 
-def test_scans_on_different_grids_are_refused() -> None:
+def test_scans_on_different_grids_are_brought_together(capsys: pytest.CaptureFixture[str]) -> None:
+    """PET with half the voxels lies where it lay; nnU-Net would refuse it, so it is told."""
     scans, _ = case_volumes(0)
-    moved = Geometry(shape=scans["pet"].geometry.shape, affine=scans["pet"].geometry.affine + np.eye(4, k=3) * 5)
-    with pytest.raises(GeometryError, match="one grid"):
-        to_network({**scans, "pet": Volume(array=scans["pet"].array, geometry=moved)}, make_plan())
+    pet = scans["pet"]
+    ramp = np.linspace(1, 5, pet.array.shape[2], dtype=np.float32)
+    smooth = Volume(array=np.broadcast_to(ramp, pet.array.shape), geometry=pet.geometry)
+    x, y, z = (n // 2 for n in pet.array.shape)
+    affine = pet.geometry.affine @ np.diag([2.0, 2, 2, 1])
+    affine[:3, 3] += pet.geometry.affine[:3, :3] @ [0.5, 0.5, 0.5]
+    half = resample_image(smooth, Geometry(shape=(x, y, z), affine=affine), "linear", 0.0)
+    coarse = Volume(array=half, geometry=Geometry(shape=(x, y, z), affine=affine))
+    plan = make_plan(scheme="none")
+    one, other = (to_network({**scans, "pet": volume}, plan)[0] for volume in (smooth, coarse))
+    assert np.abs(one[1] - other[1])[2:-2, 2:-2, 2:-2].max() < 0.05
+    assert "pet is resampled to the grid of ct" in capsys.readouterr().err
 
 
 def placement(crop: tuple[int, int, int], network: tuple[int, int, int], spacing, axes=(2, 0, 1)) -> CropPlacement:

@@ -14,7 +14,7 @@ from veloxseg.dataset.naming import read_description
 from veloxseg.errors import ConfigError, DatasetError, MissingDependencyError, shown
 from veloxseg.nnunet.checkpoint import FINAL, find_folds, read_fold
 
-__all__ = ["TRAINERS", "predict", "train", "trainers_folder"]
+__all__ = ["STOCK", "TRAINERS", "predict", "train", "trainer_class", "trainers_folder"]
 
 TRAINERS = ("nnUNetTrainerVeloxSeg", "nnUNetTrainerVeloxSegShort")
 STOCK = "nnUNetTrainer"  # nnU-Net's own
@@ -139,6 +139,11 @@ def _set_threads(threads: int | None) -> None:
         torch.set_num_threads(threads)
 
 
+def trainer_class(name: str) -> Any:
+    """One of our trainers, or nnU-Net's plain one."""
+    return getattr(_nnunet("veloxseg.nnunet.trainer"), name)
+
+
 class _handing_over:
     """Within it, a module of nnU-Net gets our trainers and the plain one without a search; others are searched for."""
 
@@ -147,10 +152,8 @@ class _handing_over:
         self.search: Callable[[str], Any] = module.recursive_find_trainer_class_by_name
 
     def __enter__(self) -> None:
-        from veloxseg.nnunet import trainer
-
         def find(name: str) -> Any:
-            return getattr(trainer, name) if name in (*TRAINERS, STOCK) else self.search(name)
+            return trainer_class(name) if name in (*TRAINERS, STOCK) else self.search(name)
 
         self.module.recursive_find_trainer_class_by_name = find
 

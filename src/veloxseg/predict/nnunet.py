@@ -17,13 +17,15 @@ from functools import cached_property, lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from veloxseg.errors import GeometryError
+from veloxseg.console import warn
 from veloxseg.image.regions import bounding_box
+from veloxseg.image.resample import resample_image
 from veloxseg.image.spline import CHUNK_BYTES, planes_zoomed, spline_matrix, zoom
 from veloxseg.image.volume import Geometry, Volume
+from veloxseg.modality import KINDS
 from veloxseg.predict.restore import Restoration, chunk_voxels
 from veloxseg.predict.sliding import Slab
-from veloxseg.prepare.plan import NnunetSteps, Normalisation, Plan, Resampling
+from veloxseg.prepare.plan import ModalityPlan, NnunetSteps, Normalisation, Plan, Resampling
 from veloxseg.runtimes.decoding import Decoding
 from veloxseg.types import Array, Box, Floats, Mask, Size
 
@@ -68,6 +70,9 @@ def to_network(volumes: Mapping[str, Volume], plan: Plan) -> tuple[Floats, CropP
     assert plan.nnunet is not None
     steps, first = plan.nnunet, plan.names[0]
     scan = volumes[first].geometry
+    for name in plan.names[1:]:
+        if not volumes[name].geometry.same_grid(scan):
+            warn(f"{name} is resampled to the grid of {first}; nnU-Net itself takes scans on one grid only")
     box, mask = _content(volumes, plan)
     crop = tuple(side.stop - side.start for side in box)
     spacing = _along(steps, scan.spacing)
@@ -75,7 +80,7 @@ def to_network(volumes: Mapping[str, Volume], plan: Plan) -> tuple[Floats, CropP
     orders, axis = _orders(steps.image, spacing, plan.spacing)
     image = np.empty((len(plan.modalities), *shape), np.float32)
     for channel, modality in enumerate(plan.modalities):
-        values = _as_stored(volumes[modality.name], steps)[box]
+        values = _as_stored(_on_grid(volumes, plan, modality), steps)[box]
         _normalise(values, modality.normalisation, mask)
         image[channel] = _zoomed(values, shape, orders, axis)
     placement = CropPlacement(scan=scan, steps=steps, spacing=plan.spacing, box=box, network_shape=shape)
@@ -108,19 +113,23 @@ def _as_stored(volume: Volume, steps: NnunetSteps) -> Floats:
     return stored.transpose(steps.axes)
 
 
+def _on_grid(volumes: Mapping[str, Volume], plan: Plan, modality: ModalityPlan) -> Volume:
+    """A scan on the grid of the first one, where it lies in the patient."""
+    volume, kind = volumes[modality.name], KINDS[modality.kind]
+    if modality.name == plan.names[0]:
+        return volume
+    reference = volumes[plan.names[0]].geometry
+    if volume.geometry.same_grid(reference):
+        return volume
+    return Volume(array=resample_image(volume, reference, kind.kernel, kind.air), geometry=reference)
+
+
 def _content(volumes: Mapping[str, Volume], plan: Plan) -> tuple[Box, Mask | None]:
     """The box of what is not 0 in any modality, and the mask in it with its holes filled if a z-score asks for it."""
     assert plan.nnunet is not None
-    reference = volumes[plan.names[0]].geometry
     inside: Mask | None = None
-    for name in plan.names:
-        volume = volumes[name]
-        if not volume.geometry.same_grid(reference):
-            raise GeometryError(
-                f"{name} and {plan.names[0]} lie on different grids, and a model of nnU-Net takes scans on one grid; "
-                f"resample {name} to the grid of {plan.names[0]} first"
-            )
-        found = volume.array.T.transpose(plan.nnunet.axes) != 0
+    for modality in plan.modalities:
+        found = _on_grid(volumes, plan, modality).array.T.transpose(plan.nnunet.axes) != 0
         inside = found if inside is None else inside | found
     assert inside is not None
     a, b, c = bounding_box(inside) if inside.any() else (slice(0, n) for n in inside.shape)
