@@ -217,6 +217,8 @@ def save_untrained(workshop, kind: str, network: str) -> Path:
     if network == "ResidualEncoderUNet":
         configuration["architecture"]["network_class_name"] = f"{MODULE}.{network}"
         kwargs["n_blocks_per_stage"] = kwargs.pop("n_conv_per_stage")
+    if network == "OldPlainConvUNet":
+        as_before_2_5(configuration)
     name = f"nnUNetTrainer{network}"
     torch.manual_seed(0)
     made = type(name, (nnUNetTrainer,), {})(plans, "3d_fullres", 0, workshop.dataset_json(kind), torch.device("cpu"))
@@ -231,7 +233,19 @@ def save_untrained(workshop, kind: str, network: str) -> Path:
     return base
 
 
-@pytest.mark.parametrize("network", ["PlainConvUNet", "ResidualEncoderUNet"])
+def as_before_2_5(configuration: dict) -> None:
+    """The words in which plans told their network before nnU-Net 2.5."""
+    kwargs = configuration.pop("architecture")["arch_kwargs"]
+    configuration |= {"UNet_class_name": "PlainConvUNet", "UNet_base_num_features": 8, "unet_max_num_features": 16}
+    configuration |= {
+        "n_conv_per_stage_encoder": kwargs["n_conv_per_stage"],
+        "conv_kernel_sizes": kwargs["kernel_sizes"],
+    }
+    configuration |= {"pool_op_kernel_sizes": kwargs["strides"], "num_pool_per_axis": [3, 3, 3]}
+    configuration |= {"n_conv_per_stage_decoder": kwargs["n_conv_per_stage_decoder"]}
+
+
+@pytest.mark.parametrize("network", ["PlainConvUNet", "OldPlainConvUNet", "ResidualEncoderUNet"])
 def test_masks_of_nnunets_own_networks_are_nnunets(workshop, network, tmp_path, monkeypatch) -> None:
     """A stock network as a graph of OpenVINO: no torch and no nnU-Net in the MODEL. Rounding may cost a voxel."""
     import nnunetv2.inference.predict_from_raw_data as module

@@ -14,6 +14,7 @@ from veloxseg.errors import ModelError
 from veloxseg.image import write
 from veloxseg.model_folder import ModelFolder, load_network
 from veloxseg.nnunet.convert import convert_results
+from veloxseg.nnunet.plans import read_configuration
 from veloxseg.predict.predictor import segment
 from veloxseg.prepare.plan import Plan
 
@@ -166,3 +167,24 @@ def test_folders_that_are_no_results(results: Path, tmp_path: Path) -> None:
         convert_results(results, tmp_path / "model", ("7",))
     with pytest.raises(ModelError, match="no fold with a checkpoint_best"):
         convert_results(results, tmp_path / "model", checkpoint="checkpoint_best.pth")
+
+
+def test_plans_from_before_2_5_tell_their_network_in_other_words(tmp_path: Path) -> None:
+    words = {
+        "UNet_class_name": "PlainConvUNet",
+        "UNet_base_num_features": 32,
+        "unet_max_num_features": 128,
+        "n_conv_per_stage_encoder": [2, 2, 2, 2],
+        "n_conv_per_stage_decoder": [2, 2, 2],
+        "pool_op_kernel_sizes": [[1, 1, 1], [2, 2, 2], [2, 2, 2], [1, 2, 2]],
+        "conv_kernel_sizes": [[3, 3, 3]] * 4,
+    }
+    path = tmp_path / "plans.json"
+    path.write_text(json.dumps(make_plans(**words)))
+    architecture = read_configuration(path, "3d_fullres")[1].architecture
+    assert architecture is not None
+    assert architecture["network_class_name"] == "PlainConvUNet"
+    assert architecture["arch_kwargs"]["features_per_stage"] == [32, 64, 128, 128]
+    path.write_text(json.dumps(make_plans(**{**words, "UNet_base_num_features": -1})))
+    with pytest.raises(ModelError, match="UNet_base_num_features"):
+        read_configuration(path, "3d_fullres")

@@ -75,9 +75,7 @@ def _architecture(configuration: Configuration) -> tuple[str, dict[str, Any]]:
     found = configuration.architecture or {}
     name, settings = found.get("network_class_name"), found.get("arch_kwargs")
     if not isinstance(name, str) or not isinstance(settings, dict):
-        raise ModelError(
-            "plans.json names no architecture; plans of nnU-Net before 2.5 lack it, and planning anew adds it"
-        )
+        raise ModelError("plans.json names no architecture, neither as nnU-Net does today nor as it did before 2.5")
     return name, settings
 
 

@@ -29,6 +29,7 @@ NORMALISATIONS = {
     "RGBTo01Normalization": "bytes_01",
     "NoNormalization": "none",
 }
+Few = Annotated[int, Range(1, 64)]
 REMEDY = "is this nnU-Net's plans.json?"
 
 
@@ -47,6 +48,19 @@ class Configuration:
     resampling_fn_data_kwargs: dict[str, Any]
     resampling_fn_probabilities: str
     resampling_fn_probabilities_kwargs: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OldNetwork:
+    """How plans from before nnU-Net 2.5 tell their network."""
+
+    UNet_class_name: str
+    UNet_base_num_features: Annotated[int, Range(1, 4096)]
+    unet_max_num_features: Annotated[int, Range(1, 4096)]
+    n_conv_per_stage_encoder: tuple[Few, ...]
+    n_conv_per_stage_decoder: tuple[Few, ...]
+    pool_op_kernel_sizes: tuple[tuple[Few, ...], ...]
+    conv_kernel_sizes: tuple[tuple[Few, ...], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +105,35 @@ def read_configuration(path: Path, name: str) -> tuple[Plans, Configuration]:
         chain.append(following)
         entry = {**plans.configurations[following], **entry}
         following = plans.configurations[following].get("inherits_from")
-    return plans, _picked(Configuration, entry, f"{path.name}: {name}")
+    configuration: Configuration = _picked(Configuration, entry, f"{path.name}: {name}")
+    if configuration.architecture is None and "UNet_class_name" in entry:
+        old: _OldNetwork = _picked(_OldNetwork, entry, f"{path.name}: {name}")
+        configuration = dataclasses.replace(configuration, architecture=_architecture(old))
+    return plans, configuration
+
+
+def _architecture(old: _OldNetwork) -> dict[str, Any]:
+    """The entry `architecture` that nnU-Net would write today for plans from before 2.5."""
+    stages = len(old.n_conv_per_stage_encoder)
+    blocks = "n_conv_per_stage" if old.UNet_class_name == "PlainConvUNet" else "n_blocks_per_stage"
+    widths = [min(old.UNet_base_num_features << stage, old.unet_max_num_features) for stage in range(stages)]
+    return {
+        "network_class_name": old.UNet_class_name,
+        "arch_kwargs": {
+            "n_stages": stages,
+            "features_per_stage": widths,
+            "conv_op": "Conv3d",
+            "kernel_sizes": old.conv_kernel_sizes,
+            "strides": old.pool_op_kernel_sizes,
+            blocks: old.n_conv_per_stage_encoder,
+            "n_conv_per_stage_decoder": old.n_conv_per_stage_decoder,
+            "conv_bias": True,
+            "norm_op": "InstanceNorm3d",
+            "norm_op_kwargs": {"eps": 1e-5, "affine": True},
+            "nonlin": "LeakyReLU",
+            "nonlin_kwargs": {"inplace": True},
+        },
+    }
 
 
 def _picked(kind: Any, value: Any, where: str) -> Any:
