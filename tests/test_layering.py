@@ -16,7 +16,7 @@ ORDER = (
     *("errors", "types", "files", "schema", "console", "machine", "modality", "tasks", "workers"),
     *("image", "dataset", "model", "peers", "prepare", "model_folder"),
     *("runtimes", "predict", "evaluate", "train"),
-    *("phantom", "reference", "benchmark", "cli"),
+    *("phantom", "reference", "nnunet", "benchmark", "cli"),
 )
 
 

@@ -28,6 +28,7 @@ VERBS = (
     "benchmark",
     "info",
     "convert",
+    "nnunet",
 )
 
 

@@ -7,7 +7,7 @@ is listed and left out of cases.json; the others are kept.
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from veloxseg.files import read_json, writable_folder, write_json
 from veloxseg.image.content import content_hash
 from veloxseg.prepare.fingerprint import make_fingerprint
 from veloxseg.prepare.network_input import label_to_network, to_network
-from veloxseg.prepare.plan import Plan
+from veloxseg.prepare.plan import Normalisation, Plan
 from veloxseg.prepare.planner import make_plan
 from veloxseg.prepare.store import Prepared, case_record, write_case
 from veloxseg.workers import Failure, Team
@@ -43,6 +43,7 @@ class Settings:
     reference: str | None = None
     register: str = "none"
     normalise: Mapping[str, str] | None = None
+    normalisations: Mapping[str, Normalisation] = field(default_factory=dict)  # with their numbers, by modality
     seed: int = 0
     folds: int = 5
     workers: int = 1
@@ -72,6 +73,7 @@ def prepare(dataset: Dataset, folder: str | Path, settings: Settings) -> Prepare
             register=settings.register,
             normalise=settings.normalise,
         )
+        plan = _with_normalisations(plan, settings.normalisations)
         write_json(folder / "plan.json", plan.to_json())
         failures = _run(cases, folder, plan, settings.seed, team)
     done = [case for case in cases if case.name not in failures]
@@ -86,6 +88,12 @@ def prepare(dataset: Dataset, folder: str | Path, settings: Settings) -> Prepare
     write_sources(folder, as_in_files(dataset), [*done, *unlabelled], splits)
     _write_listing(dataset, done, splits, folder, settings)
     return Prepared.open(folder)
+
+
+def _with_normalisations(plan: Plan, given: Mapping[str, Normalisation]) -> Plan:
+    """The plan with normalisations that were decided elsewhere."""
+    chosen = (replace(m, normalisation=given.get(m.name, m.normalisation)) for m in plan.modalities)
+    return replace(plan, modalities=tuple(chosen))
 
 
 def _refuse_duplicates(cases: list[Case]) -> None:
