@@ -18,7 +18,7 @@ from veloxseg.dataset.layouts.prepared import write_sources
 from veloxseg.dataset.reading import read_case_images, read_case_label
 from veloxseg.dataset.seen import same_scans
 from veloxseg.dataset.splits import assign_splits, given_folds, make_folds
-from veloxseg.errors import DatasetError
+from veloxseg.errors import DatasetError, alike, some
 from veloxseg.files import read_json, writable_folder, write_json
 from veloxseg.image.content import content_hash
 from veloxseg.prepare.fingerprint import make_fingerprint
@@ -74,8 +74,8 @@ def prepare(dataset: Dataset, folder: str | Path, settings: Settings) -> Prepare
         write_json(folder / "plan.json", plan.to_json())
         failures = _run(cases, folder, plan, settings.seed, team)
     done = [case for case in cases if case.name not in failures]
-    for name, message in failures.items():
-        warn(f"{name} is left out: {message}")
+    for message, names in alike(failures).items():
+        warn(f"{some(names)} {'is' if len(names) == 1 else 'are'} left out: {message}")
     if not done:
         raise DatasetError(f"no case could be prepared; the first failed with: {next(iter(failures.values()))}")
     _refuse_leaks(done, splits, folder)
