@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from support.scan_samples import box_contours, write_rtstruct, write_series
-from veloxseg.cli import main
 from veloxseg.dataset.cases import open_cases
 from veloxseg.dataset.reading import read_label_of
 from veloxseg.errors import ImageError
@@ -63,6 +62,12 @@ def test_a_region_that_is_not_there_is_named(data: Path) -> None:
         truth(data)
 
 
+def test_a_region_that_may_be_missing(data: Path) -> None:
+    listed = json.loads((data / "list.json").read_text())
+    (data / "list.json").write_text(json.dumps({**listed, "label.tumour": "PTV*|"}))
+    assert set(np.unique(truth(data).array)) == {0, 7}
+
+
 @pytest.mark.parametrize("record", [True, False])
 def test_a_dicom_seg_is_scored_against_contours_by_names(data: Path, record: bool) -> None:
     predictions = predict(data, {3: 1, 7: 2}, {1: "tumour", 2: "heart"})
@@ -72,10 +77,7 @@ def test_a_dicom_seg_is_scored_against_contours_by_names(data: Path, record: boo
     found = evaluate_folder(predictions, data / "list.json")
     assert found.structures == {"tumour": (3,), "heart": (7,)}
     assert [found.summary("predictions", name, "dice").mean for name in found.structures] == [1, 1]
-    assert (
-        "Best: anna" in write_report(found, data / "report").read_text()
-        or "Worst: anna" in (data / "report" / "report.html").read_text()
-    )
+    assert "predictions: Dice 1.000" in write_report(found, data / "report").read_text()
 
 
 def test_a_dicom_seg_may_be_the_label(data: Path) -> None:
@@ -85,5 +87,4 @@ def test_a_dicom_seg_may_be_the_label(data: Path) -> None:
     (data / "segs.json").write_text(json.dumps(listed))
     dataset = open_cases(data / "segs.json")
     assert np.array_equal(read_label_of(dataset.cases[0], dataset.labels).array, truth(data).array)
-    assert main(["check", str(data / "segs.json"), "--workers", "1"]) in (0, 2)
     assert evaluate_folder(predictions, predictions).mean() == 1  # a folder of them is a folder of label maps
