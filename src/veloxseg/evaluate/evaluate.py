@@ -159,7 +159,7 @@ def _evaluation(
         tolerance_mm=task.tolerance_mm,
         seed=seed,
         missing={m: tuple(c for c in cases if c not in found) for m, found in task.predictions.items()},
-        extra={m: _extra(found, task.truth.files) for m, found in task.predictions.items()},
+        extra={m: _extra(found, task.truth) for m, found in task.predictions.items()},
         warnings=(
             *_value_warnings(task.given, values - task.unscored),
             *_tolerance_warnings(task.tolerance_mm, spacings),
@@ -306,9 +306,10 @@ def _mask(array: Array, values: tuple[int, ...]) -> Mask:
     return mask
 
 
-def _extra(predictions: Files, labels: Files) -> tuple[str, ...]:
-    """Predictions without a label; probability maps, which predict writes beside, are not meant to have one."""
-    return tuple(case for case in predictions if case not in labels and not case.endswith("_probability"))
+def _extra(predictions: Files, truth: Labels) -> tuple[str, ...]:
+    """Predictions without a label; probability maps, and cases that were not asked for, are not meant to have one."""
+    known = truth.files.keys() | truth.left_out
+    return tuple(case for case in predictions if case not in known and not case.endswith("_probability"))
 
 
 def _value_warnings(given: Regions, values: frozenset[int]) -> Iterator[str]:

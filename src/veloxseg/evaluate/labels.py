@@ -52,6 +52,7 @@ class Labels:
     overlapping: bool = False  # whether the structures are regions, which must hold every value
     labels: dict[str, int] = field(default_factory=dict)  # what the data set calls its values
     cases: dict[str, Case] = field(default_factory=dict)  # of a data set: what a DICOM label is read by
+    left_out: frozenset[str] = frozenset()  # cases of the data set that were not asked for
     images: dict[str, dict[str, Path]] = field(default_factory=dict)  # case -> modality -> file
 
 
@@ -99,6 +100,7 @@ def open_labels(path: Path, selection: Selection = Selection()) -> Labels:  # no
         images={case.name: case.images for case in labelled},
         cases={case.name: case for case in labelled},
         labels=dataset.labels,
+        left_out=frozenset(case.name for case in dataset.cases) - {case.name for case in labelled},
     )
 
 

@@ -101,7 +101,7 @@ def _sections(evaluation: Evaluation, images: Path | None) -> Iterator[Html]:
     note = "Mean, 95 % interval, median and the cases they rest on. How empty and missed structures count: see below."
     yield _section(_summary_title(evaluation), *_cards(evaluation), sections.summary_table(evaluation), _note(note))
     if evaluation.apart is not None:
-        words = "These cases are in no other figure, plot or picture of this page, as a model has learnt from them."
+        words = "A model has learnt from these cases, so they are in no other figure, plot or picture of this page."
         title = f"Seen in training: {sections.counted(len(evaluation.apart.cases), 'case')}"
         yield element(
             "section", element("h2", title), _note(words), sections.summary_table(evaluation.apart), class_="seen"
