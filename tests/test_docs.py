@@ -32,6 +32,7 @@ ADDED = {
     "phantom": ["--size", "32", "24", "40"],
     "prepare": ["--patch", "32", "32", "64", "--workers", "1"],
     "check": ["--workers", "1"],
+    "benchmark": ["--patch", "32", "32", "32"],
     "train": ["--set", "steps_per_epoch=1", "--epochs", "1"],
 }
 

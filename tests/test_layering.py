@@ -13,7 +13,7 @@ from veloxseg.cli import VERBS
 SOURCE = Path(veloxseg.__file__).parent
 # each may import what stands before it
 ORDER = (
-    *("errors", "types", "files", "schema", "console", "machine", "modality", "workers"),
+    *("errors", "types", "files", "schema", "console", "machine", "modality", "tasks", "workers"),
     *("image", "dataset", "model", "peers", "prepare", "model_folder"),
     *("runtimes", "predict", "evaluate", "train"),
     *("phantom", "reference", "benchmark", "cli"),

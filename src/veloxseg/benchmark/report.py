@@ -40,11 +40,14 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "patches/s": _rate,
     "paper's CPU": lambda row: _number(row["published"]["cpu"]),
     "× U": lambda row: _number(row["times_unet"], 1),
+    "GPU MB": lambda row: _number(row["peak_gpu_mb"], 0),
+    "paper's GPU MB": lambda row: _number(row["published"]["inference_mb"] if row["peak_gpu_mb"] else None, 0),
     "RSS MB": lambda row: _number(row["peak_rss_mb"], 0),
     "cold start s": lambda row: _number(row["cold_start_seconds"]),
     "file MB": lambda row: _number(row["file_mb"], 1),
     "training step s": lambda row: _number(row["training_step_seconds"], 1),
     "training RSS MB": lambda row: _number(row["training_peak_rss_mb"], 0),
+    "training GPU MB": lambda row: _number(row["training_peak_gpu_mb"], 0),
 }
 
 

@@ -1,14 +1,20 @@
 """From a data set as it was unpacked to training-ready cases: fingerprint, plan, preprocessing.
 
 CASES is a folder (nnU-Net, MSD, BraTS, AutoPET or HECKTOR) or a list of cases (.csv, .json). A second run
-continues where the first stopped. All decisions are in PREPARED/plan.json.
+continues where the first stopped. All decisions are in PREPARED/plan.json. With --as they are those of the paper.
 """
 
 import argparse
+from typing import TYPE_CHECKING
 
 from veloxseg.cli.cases import CASES, add_selection, selection
 from veloxseg.cli.numbers import few, millimetres, number, side
 from veloxseg.errors import ConfigError
+from veloxseg.tasks import TASKS, find_task
+
+if TYPE_CHECKING:
+    from veloxseg.dataset.dataset import Dataset
+    from veloxseg.tasks import Task
 
 SUMMARY = "fingerprint, plan and preprocess a data set"
 
@@ -17,6 +23,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dataset", metavar="CASES", help=CASES)
     parser.add_argument("-o", "--output", metavar="PREPARED", required=True, help="folder for the prepared cases")
     add_selection(parser)
+    parser.add_argument(
+        "--as",
+        dest="task",
+        choices=TASKS,
+        help="as the paper prepared it: spacing, patch, labels, split; what it leaves open is said",
+    )
+    parser.add_argument(
+        "--merge",
+        action="append",
+        default=[],
+        metavar="NAME=A,B",
+        help="make one label of several, such as tumour=GTVp,GTVn",
+    )
+    parser.add_argument(
+        "--regions",
+        nargs="+",
+        metavar="NAME=A,B",
+        help="overlapping targets, one sigmoid each: WT=1,2,4 TC=1,4 ET=4; 'none' for a soft-max over the labels, "
+        "'given' for the data set's own (default)",
+    )
     parser.add_argument(
         "--spacing", type=millimetres, nargs=3, metavar=("X", "Y", "Z"), help="millimetres (default: median)"
     )
@@ -47,9 +73,11 @@ def run(arguments: argparse.Namespace) -> None:
     from veloxseg.machine import default_workers
     from veloxseg.prepare.prepare import Settings, prepare
 
+    task = find_task(arguments.task) if arguments.task is not None else None
+    spacing, patch = arguments.spacing or (task and task.spacing), arguments.patch or (task and task.patch)
     settings = Settings(
-        spacing=tuple(arguments.spacing) if arguments.spacing else None,
-        patch=tuple(arguments.patch) if arguments.patch else None,
+        spacing=tuple(spacing) if spacing else None,
+        patch=tuple(patch) if patch else None,
         reference=arguments.reference,
         register=arguments.register,
         normalise=_schemes(arguments.normalise),
@@ -59,15 +87,42 @@ def run(arguments: argparse.Namespace) -> None:
     )
     dataset = open_cases(arguments.dataset, selection(arguments))
     say(f"{dataset.name}: {len(dataset.cases)} cases of {', '.join(dataset.modalities)} ({dataset.layout} layout)")
+    dataset = _targets(dataset, task, arguments)
     prepared = prepare(dataset, arguments.output, settings)
     plan, split = prepared.plan, prepared.split()
     say(f"spacing {_sizes(plan.spacing)} mm, patch {_sizes(plan.patch)}, reference {plan.reference}")
     say(f"{len(split.train)} cases to train, {len(split.validation)} to validate, {len(split.test)} to test")
+    if task is not None:
+        _say_what_is_chosen(task, len(plan.outputs))
     if arguments.pictures:
         from veloxseg.prepare.contact_sheet import draw_contact_sheets
 
         say(f"contact sheets: {draw_contact_sheets(prepared)}")
     say(f"prepared: {prepared.path}")
+
+
+def _targets(dataset: "Dataset", task: "Task | None", arguments: argparse.Namespace) -> "Dataset":
+    """The data set with the labels and regions that are asked for, or else are the paper's."""
+    from veloxseg.dataset.targets import choose_regions, merge_labels, named_lists
+
+    if task is not None and set(task.modalities) - set(dataset.modalities):
+        raise ConfigError(
+            f"--as {arguments.task} needs {', '.join(task.modalities)}, the data set has "
+            f"{', '.join(dataset.modalities)}; leave --as out, or name the modalities so"
+        )
+    regions = arguments.regions or [task.regions if task is not None else "given"]
+    merges = named_lists(arguments.merge, "--merge") or (dict(task.merge) if task is not None else {})
+    return merge_labels(choose_regions(dataset, regions), merges)
+
+
+def _say_what_is_chosen(task: "Task", outputs: int) -> None:
+    from veloxseg.console import say, warn
+
+    say(f"{task.title} as published; what the paper leaves open, and what we chose:")
+    for line in task.left_open:
+        say(f"  - {line}")
+    if outputs != task.classes:
+        warn(f"the network will have {outputs} outputs, the paper's has {task.classes}")
 
 
 def _schemes(entries: list[str]) -> dict[str, str]:

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
 from veloxseg.dataset.dataset import Case
+from veloxseg.dataset.targets import Merged, merge_values, source_labels
 from veloxseg.errors import DatasetError, GeometryError, ImageError
 from veloxseg.image import Geometry, Volume, grid_difference, read, read_header, read_label
 from veloxseg.image.formats import is_image_name
@@ -45,20 +47,23 @@ def read_scan(case: Case, modality: str) -> Volume:
     return read(case.images[modality], series=case.series.get(modality), volume=case.volumes.get(modality))
 
 
-def read_case_label(case: Case, labels: dict[str, int], volumes: Mapping[str, Volume]) -> Volume | None:
+def read_case_label(
+    case: Case, labels: dict[str, int], volumes: Mapping[str, Volume], merged: Merged = MappingProxyType({})
+) -> Volume | None:
     """The label map; its values must be listed by the data set, its grid that of one of the scans."""
     if case.label is None:
         return None
-    volume = open_label(case.label, labels, volumes, case.rois)
-    unknown = unknown_values(volume, labels)
+    listed = source_labels(labels, merged)
+    volume = open_label(case.label, listed, volumes, case.rois)
+    unknown = unknown_values(volume, listed)
     if unknown:
         raise DatasetError(
             f"{case.label} holds label value {', '.join(map(str, unknown[:5]))}, the data set lists "
-            f"{', '.join(map(str, sorted(labels.values())))}; correct the label map or the list"
+            f"{', '.join(map(str, sorted(listed.values())))}; correct the label map or the list"
         )
     if problem := label_grid_problem(volume, volumes):
         raise GeometryError(f"{case.label}: {problem}; resample the label to its image with nearest neighbour")
-    return volume
+    return merge_values(volume, labels, merged)
 
 
 def open_label(

@@ -74,10 +74,13 @@ class InstanceNorm(nn.Module):
 
     Not `F.instance_norm`: in torch 2.13 its backward is wrong for a batch of one with a channels-last gradient. And
     centred first: channels-last group norm takes the variance as E[x²] - E[x]², which is worthless in float32 when
-    the mean is large against the deviation.
+    the mean is large against the deviation. In float32 also where the rest is bfloat16: rounded statistics of the
+    deepest stage, which has few voxels, made gradients hundreds of times too large.
     """
 
     def forward(self, x_BCXYZ: Tensor) -> Tensor:
+        if x_BCXYZ.dtype in (torch.bfloat16, torch.float16):
+            x_BCXYZ = x_BCXYZ.float()
         if x_BCXYZ.requires_grad and torch.is_grad_enabled() and not torch.compiler.is_compiling():
             return _Normalise.apply(x_BCXYZ)  # type: ignore[no-untyped-call]
         centred = x_BCXYZ - x_BCXYZ.mean(SPACE, keepdim=True)

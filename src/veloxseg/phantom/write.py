@@ -48,7 +48,8 @@ def write_dataset(
     folder = writable_folder(folder)
     if any(folder.iterdir()):
         raise OutputError(f"{folder} is not empty; choose a new folder, so that data sets do not mix")
-    (folder / "SYNTHETIC.txt").write_text(NOTE, encoding="utf-8")
+    with atomic_path(folder / "SYNTHETIC.txt") as temporary:
+        temporary.write_text(NOTE, encoding="utf-8")
     jobs = [(index, "Tr") for index in range(cases)]
     jobs += [(FIRST_TEST_INDEX + index, "Ts") for index in range(test_cases)]
     work = partial(_make, folder=folder, layout=layout, seed=seed, size=size)

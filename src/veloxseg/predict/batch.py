@@ -192,6 +192,7 @@ def reason(error: Exception) -> str:
 def _read(predictor: Predictor, case: InputCase) -> Scans:
     """Reads a case ahead, unless memory is so short that its scans are read one by one."""
     scans = Scans(case.images, name=case.name, picks=case.picks)
+    scans.missing(predictor.plan, predictor.may_miss)
     predictor.keep_within_memory(scans)
     if not scans.frugal:
         for name in scans:

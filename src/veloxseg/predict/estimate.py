@@ -9,6 +9,7 @@ opened the model and computed one window by then. The moments are
     finishing    the mask, and what counting and post-processing need
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -25,6 +26,7 @@ __all__ = ["Estimate", "WindowCost", "estimate"]
 
 GIB = 1 << 30
 SLAB = 64 << 20  # in which scans are read and interpolated
+LATER = 22 << 20  # scipy.ndimage, which is imported after the program was measured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,13 +73,15 @@ def estimate(
     network = 4.0 * len(plan.modalities) * voxels
     scans = [4.0 * float(np.prod(grid.shape)) for grid in grids.values()]
     _, y, z = (max(n, p) for n, p in zip(shape, plan.patch, strict=True))
-    # the accumulator of a row of windows, and what of the row before is still needed for the way back
-    slab = 4.0 * decoding.channels * (1 + 0.75) * min(plan.patch[0], shape[0]) * y * z
+    slab = 4.0 * decoding.channels * min(plan.patch[0], shape[0]) * y * z  # the accumulator of a row of windows
     kept = scan_voxels * np.dtype(decoding.dtype).itemsize + (scan_voxels * len(plan.outputs) if probabilities else 0)
-    back = 4.0 * 3 * decoding.channels * min(chunk_voxels(decoding.channels), scan_voxels)
-    program = window.program + (windows_at_once - 1) * window.bytes
+    # a chunk on its way back is joined, interpolated, stacked and decoded; soft-max takes two more copies
+    copies = 6 if probabilities else 4
+    back = 4.0 * copies * decoding.channels * min(chunk_voxels(decoding.channels), scan_voxels)
+    program = window.program + LATER * ("scipy.ndimage" not in sys.modules) + (windows_at_once - 1) * window.bytes
     computing = network + slab + kept + back
-    resampling = network + 2 * 4.0 * max(voxels, 1.0) + min(SLAB, max(scans))
+    halfway = 4.0 * max(_halfway_voxels(grid, shape, plan.axes) for grid in grids.values())
+    resampling = network + 4.0 * voxels + halfway + min(SLAB, max(scans))
     windows = count_windows(shape, plan.patch, overlap)
     return Estimate(
         network_shape=shape,
@@ -95,3 +99,10 @@ def _network_shape(grid: Geometry, spacing: tuple[float, float, float], axes: st
     extent = np.asarray(turned.shape)[order] * np.asarray(turned.spacing)[order]
     x, y, z = np.maximum(1, np.ceil(extent / np.asarray(spacing) - 0.01)).astype(int)
     return int(x), int(y), int(z)
+
+
+def _halfway_voxels(grid: Geometry, shape: Size, axes: str) -> int:
+    """A scan that is resampled along all axes has its own number of slices until the last step."""
+    turned = grid.in_ras()
+    slices = turned.shape[axis_order(turned.spacing, axes)[2]]
+    return 0 if slices == shape[2] else shape[0] * shape[1] * slices

@@ -1,7 +1,7 @@
 """The plan: every decision of preprocessing in one readable JSON, shared by training and prediction."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
 from veloxseg.errors import ModelError, shown
@@ -57,6 +57,8 @@ class Plan:
     labels: dict[str, LabelValue]  # with "background": 0
     regions: dict[str, tuple[LabelValue, ...]] | None = None  # overlapping targets (BraTS WT/TC/ET), one sigmoid each
     ignore_label: LabelValue | None = None
+    # labels that are several in the data set's own label maps: tumour -> {"GTVp": 1, "GTVn": 2}
+    merged: dict[str, dict[str, LabelValue]] = field(default_factory=dict)
     # how the network's axes run: along the patient's (RAS+), or slices last, for data sets sliced in several directions
     axes: Annotated[str, OneOf(*AXES)] = "patient"
     register: Annotated[str, OneOf(*REGISTRATIONS)] = "none"  # modalities are first registered to the reference
@@ -77,8 +79,19 @@ class Plan:
             return tuple(self.regions)
         return tuple(sorted((n for n, v in self.labels.items() if v != self.ignore_label), key=self.labels.__getitem__))
 
+    @property
+    def structures(self) -> dict[str, tuple[int, ...]]:
+        """What the network is to find, by the values of the data set's own label maps; these may overlap."""
+        if self.regions is not None:
+            return dict(self.regions)
+        own = {name: self.labels[name] for name in self.outputs if self.labels[name]}
+        return {name: tuple(self.merged[name].values()) if name in self.merged else (own[name],) for name in own}
+
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        value = asdict(self)
+        if not self.merged:  # as before there was such a thing: the hash of a plan without it stays the same
+            del value["merged"]
+        return value
 
     @classmethod
     def from_json(cls, value: Any, where: str = "plan.json") -> "Plan":
@@ -117,6 +130,12 @@ def _check(plan: Plan) -> None:
             f"label value {unlisted[0]} is used by a region or as ignore and not listed among the labels; "
             "prepare the data anew"
         )
+    for name, parts in plan.merged.items():
+        if plan.labels.get(name) != min(parts.values(), default=None) or plan.regions is not None:
+            raise ModelError(
+                f"{shown(name)} is merged of {shown(parts)}, expected a label with the lowest of these values, and no "
+                "regions; prepare the data anew"
+            )
     for modality in plan.modalities:
         scheme = modality.normalisation
         numbers = (scheme.low, scheme.high, scheme.mean, scheme.std)

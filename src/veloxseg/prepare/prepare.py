@@ -99,9 +99,9 @@ def _refuse_duplicates(cases: list[Case]) -> None:
 def _fingerprint(dataset: Dataset, cases: list[Case], folder: Path, team: Team) -> dict[str, Any]:
     """Made once; taken from the folder if the same inputs were looked at before."""
     path = folder / "fingerprint.json"
-    digest = _digest(
-        [VERSION, dataset.labels, dataset.ignore_label, dataset.modalities, [_inputs(case) for case in cases]]
-    )
+    merged = [dataset.merged] if dataset.merged else []
+    inputs = [_inputs(case) for case in cases]
+    digest = _digest([VERSION, dataset.labels, dataset.ignore_label, dataset.modalities, inputs, *merged])
     if path.is_file():
         stored = read_json(path)
         if isinstance(stored, dict) and stored.get("inputs") == digest:
@@ -138,7 +138,7 @@ def prepare_case(case: Case, folder: Path, plan: Plan, seed: int) -> list[str]:
     from veloxseg.image.align import alignment_warnings
 
     volumes = read_case_images(case, plan.names)
-    label = read_case_label(case, plan.labels, volumes)
+    label = read_case_label(case, plan.labels, volumes, plan.merged)
     if label is None:
         raise DatasetError(f"case {case.name} has no label; training needs one")
     scans = {name: content_hash(volume) for name, volume in volumes.items()}

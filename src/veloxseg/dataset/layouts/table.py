@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from veloxseg.dataset.dataset import SPLITS, Case, Dataset, inside, safe_name
+from veloxseg.dataset.dataset import SPLITS, Case, Dataset, inside, possible, safe_name
 from veloxseg.dataset.naming import read_description
 from veloxseg.errors import DatasetError, shown
 from veloxseg.modality import canonical_name
@@ -146,7 +146,7 @@ def _row(row: dict[str, str], path: Path) -> dict[str, str]:
 def _case(row: dict[str, str], root: Path, path: Path, labels: Mapping[str, int]) -> Case:
     def file(value: str) -> Path:
         # a person's own list may name scans anywhere, but only in full; a relative path stays below the list
-        return Path(value) if Path(value).is_absolute() else inside(root, value, path)
+        return possible(Path(value), path) if Path(value).is_absolute() else inside(root, value, path)
 
     split = row.get("split")
     if split is not None and split not in SPLITS:
