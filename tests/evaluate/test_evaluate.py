@@ -132,6 +132,19 @@ def test_values_are_matched_by_the_names_that_both_sides_give(dataset: Path) -> 
     assert found.select("other", "lesion")[0].scores.dice == 1
 
 
+def test_labels_that_a_model_was_taught_as_one_are_scored_as_one(dataset: Path) -> None:
+    label = cube(1)
+    label[6:][label[6:] > 0] = 2
+    save(dataset / "two" / "labels" / "case_0.nii.gz", label)
+    (dataset / "two" / "dataset.json").write_text('{"labels": {"background": 0, "GTVp": 1, "GTVn": 2}}')
+    save(dataset / "one" / "case_0.nii.gz", cube(1))
+    plan = {"labels": {"background": 0, "tumour": 1}, "merged": {"tumour": {"GTVp": 1, "GTVn": 2}}}
+    (dataset / "one" / "case_0.json").write_text(json.dumps({"models": [], "plan": plan}))
+    found = evaluate_folder(dataset / "one", dataset / "two" / "labels")
+    assert found.structures == {"tumour": (1, 2)}
+    assert found.mean() == 1
+
+
 def test_names_come_from_the_prediction_where_the_labels_have_none(tmp_path: Path) -> None:
     save(tmp_path / "l" / "a.nii.gz", cube(2))
     save(tmp_path / "p" / "a.nii.gz", cube(2))

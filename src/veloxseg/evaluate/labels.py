@@ -27,6 +27,7 @@ __all__ = [
     "named",
     "open_labels",
     "parse_regions",
+    "with_merged",
 ]
 
 Files = Mapping[str, Path]  # by case
@@ -126,6 +127,16 @@ def _with_names(files: dict[str, Path], folder: Path) -> Labels:
     labels = {name: values[0] for name, values in structures.items() if len(values) == 1}
     overlapping = len(labels) < len(structures)
     return Labels(files=files, structures=structures, ignore=ignore, labels=labels, overlapping=overlapping)
+
+
+def with_merged(truth: Labels, merges: Mapping[str, tuple[str, ...]]) -> Labels:
+    """The truth whose labels are scored together where a model was taught them as one."""
+    structures = dict(truth.structures)
+    for name, parts in merges.items():
+        if parts and name not in structures and all(truth.structures.get(p) == (truth.labels.get(p),) for p in parts):
+            structures = {other: values for other, values in structures.items() if other not in parts}
+            structures[name] = tuple(truth.labels[part] for part in parts)
+    return replace(truth, structures=structures, overlapping=truth.overlapping or structures != truth.structures)
 
 
 def parse_regions(texts: Sequence[str]) -> Regions:

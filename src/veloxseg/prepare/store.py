@@ -30,6 +30,7 @@ from veloxseg.files import atomic_path, read_json
 from veloxseg.image.regions import label_boxes
 from veloxseg.prepare.network_input import Placement
 from veloxseg.prepare.plan import Plan
+from veloxseg.schema import build
 
 __all__ = ["Prepared", "PreparedCase", "case_record", "write_case"]
 
@@ -68,11 +69,12 @@ class Prepared:
         plan = Plan.from_json(read_json(path / "plan.json"))
         try:
             cases = tuple(
-                PreparedCase(c["name"], c["patient"], c["split"], dict(c.get("scans", {}))) for c in listing["cases"]
+                PreparedCase(c["name"], c["patient"], c["split"], _scans(c.get("scans", {}), path))
+                for c in listing["cases"]
             )
             test = tuple(case.name for case in cases if case.split == "test")
             folds = tuple(_fold(f["train"], f["validation"], test) for f in listing["folds"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError) as error:
             raise DatasetError(f"{path / 'cases.json'} is damaged ({error}); run `veloxseg prepare` again") from error
         return cls(path, plan, cases, folds)
 
@@ -125,6 +127,13 @@ class Prepared:
         if not isinstance(content, str):
             raise DatasetError(f"{self.path} is of an older version; run `veloxseg prepare` again")
         return content
+
+
+def _scans(value: Any, folder: Path) -> dict[str, str]:
+    scans: dict[str, str] = build(
+        dict[str, str], value, f"{shown(folder / 'cases.json')}: scans", DatasetError, "run `veloxseg prepare` again"
+    )
+    return scans
 
 
 def _fold(train: list[str], validation: list[str], test: tuple[str, ...]) -> Split:
