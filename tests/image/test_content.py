@@ -35,6 +35,14 @@ def test_a_dicom_series_and_the_nifti_made_of_it_are_the_same_scan(tmp_path: Pat
     assert content_hash(read(tmp_path / "ct.nii.gz")) == content_hash(series)
 
 
+@pytest.mark.shared
+def test_a_real_patient_as_dicom_and_as_nifti_is_the_same(shared: Path) -> None:
+    for kind in ("CT", "PET"):
+        series = read(shared / "data" / "sts_dicom" / "STS_002" / kind / "image")
+        file = read(shared / "data" / "sts_petct" / "STS_002" / f"{kind}_image.nii.gz")
+        assert content_hash(series) == content_hash(file)
+
+
 def test_byte_order_and_stored_type_do_not_matter(scan: Volume, tmp_path: Path) -> None:
     for kind in (">f4", "<i2", ">f8"):
         nibabel.save(nibabel.Nifti1Image(scan.array.astype(kind), scan.geometry.affine), tmp_path / "x.nii")

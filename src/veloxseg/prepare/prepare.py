@@ -54,8 +54,10 @@ def prepare(dataset: Dataset, folder: str | Path, settings: Settings) -> Prepare
     cases = [case for case in dataset.cases if case.label is not None]
     if not cases:
         raise DatasetError(f"{dataset.root} has no labelled case; training needs label maps")
-    if len(cases) < len(dataset.cases):
-        say(f"{len(dataset.cases) - len(cases)} cases without a label are left out")
+    unlabelled = [case for case in dataset.cases if case.label is None]
+    test = [case for case in unlabelled if case.split == "test"]
+    if len(test) < len(unlabelled):
+        say(f"{len(unlabelled) - len(test)} cases without a label are left out")
     _refuse_duplicates(cases)
     # a data set's own test cases may have no labels: then all labelled cases train and validate
     splits = assign_splits([case for case in dataset.cases if case.label or case.split], settings.seed)
@@ -79,10 +81,9 @@ def prepare(dataset: Dataset, folder: str | Path, settings: Settings) -> Prepare
     if not done:
         raise DatasetError(f"no case could be prepared; the first failed with: {next(iter(failures.values()))}")
     _refuse_leaks(done, splits, folder)
-    unlabelled = [case for case in dataset.cases if case.label is None and case.split == "test"]
-    if unlabelled and "test" not in {splits[case.name] for case in done}:
-        say(f"{len(unlabelled)} unlabelled cases are the test, so all {len(done)} labelled ones train and validate")
-    write_sources(folder, dataset, [*done, *unlabelled], splits)
+    if test and "test" not in {splits[case.name] for case in done}:
+        say(f"{len(test)} unlabelled cases are the test, so all {len(done)} labelled ones train and validate")
+    write_sources(folder, dataset, [*done, *test], splits)
     _write_listing(dataset, done, splits, folder, settings)
     return Prepared.open(folder)
 
