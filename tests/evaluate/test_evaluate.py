@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from veloxseg.dataset.cases import Selection
 from veloxseg.errors import ConfigError, DatasetError, GeometryError
 from veloxseg.evaluate import evaluate_folder
 from veloxseg.evaluate.labels import NAMED_REGIONS, parse_regions
@@ -373,3 +374,16 @@ def test_ignored_voxels_are_not_scored(dataset: Path) -> None:
     found = evaluate_folder(dataset / "good", dataset / "labels")
     assert list(found.structures) == ["lesion"]
     assert found.values("good", "lesion", "dice")[0] == 1
+
+
+def test_test_cases_without_labels_are_said(dataset: Path) -> None:
+    rows = "case,ct,label,split\ncase_0,a.nii,labels/case_0.nii.gz,train\ncase_1,b.nii,,test\n"
+    (dataset / "list.csv").write_text(rows)
+    with pytest.raises(DatasetError, match="have no labels, only 1 train have; choose another --split"):
+        evaluate_folder(dataset / "good", dataset / "list.csv", selection=Selection(split="test"))
+    assert evaluate_folder(dataset / "good", dataset / "list.csv").cases == ("case_0",)
+    with pytest.raises(ConfigError, match="a folder of label maps, which has no splits"):
+        evaluate_folder(dataset / "good", dataset / "labels", selection=Selection(split="test"))
+    named = evaluate_folder(dataset / "good", dataset / "labels", selection=Selection(names=("case_2",)))
+    assert named.cases == ("case_2",)
+    assert named.extra == {"good": ()}

@@ -121,7 +121,8 @@ def _label_maps(folder: Path, selection: Selection) -> Labels:
         )
     if unknown := [name for name in selection.names if name not in files]:
         raise DatasetError(f"{shown(folder)} has no case {shown(unknown[0])!r}; it has {some(tuple(files))}")
-    return _with_names({name: files[name] for name in selection.names or files}, folder)
+    chosen = {name: files[name] for name in selection.names or files}
+    return replace(_with_names(chosen, folder), left_out=frozenset(files) - chosen.keys())
 
 
 def _with_names(files: dict[str, Path], folder: Path) -> Labels:
