@@ -67,7 +67,7 @@ class Listing:
 
     cases: tuple[PreparedCase, ...]
     folds: tuple[Fold, ...]
-    seed: int = 0  # of the split, for people who read the file
+    seed: int = 0  # of the splits, for people who read the file
 
 
 @dataclass(frozen=True)
