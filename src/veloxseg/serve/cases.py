@@ -127,6 +127,10 @@ def describe(store: Store, row: sqlite3.Row) -> dict[str, Any]:
         answer["queue"] = place_in_line(store, case)
     busy = store.read("SELECT COUNT(*) AS n FROM jobs WHERE case_id = ? AND lane = 'desk' AND finished IS NULL", case)
     answer["working"] = bool(busy[0]["n"])  # whether edits, comparisons or files are being made
+    last = store.read(
+        "SELECT * FROM jobs WHERE case_id = ? AND finished IS NOT NULL ORDER BY finished DESC LIMIT 1", case
+    )
+    answer["problem"] = last[0]["message"] if last and last[0]["lane"] == "desk" else ""  # of an edit or a comparison
     answer["outbox"] = [
         {key: sent[key] for key in ("id", "target", "state", "attempts", "message")}
         for sent in store.read("SELECT * FROM outbox WHERE case_id = ? ORDER BY id", case)

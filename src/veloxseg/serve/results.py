@@ -56,7 +56,7 @@ def write_revision(result: Segmentation, pet: Volume | None, edits: Sequence[Edi
     write(
         labels if labels.file_type == "nifti" else replace(labels, file_type="nifti", header={}), folder / "mask.nii.gz"
     )
-    write_mask_layer(result.array, result.geometry, folder / "mask.view.gz")
+    write_mask_layer(result.array, result.geometry, folder / "mask.view.gz", max(result.names))
     write_json(folder / "statistics.json", statistics)
     (folder / "lesions.csv").write_text(lesion_rows(statistics), encoding="utf-8")
     record = {

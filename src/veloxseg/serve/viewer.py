@@ -86,8 +86,9 @@ def as_sixteen_bits(array: Array, kind: str) -> tuple[Array, float, float]:
     return stored, slope, low
 
 
-def write_mask_layer(labels: Labels, geometry: Geometry, path: Path) -> None:
-    kind = np.uint8 if labels.max(initial=0) < 256 else np.uint16
+def write_mask_layer(labels: Labels, geometry: Geometry, path: Path, highest: int) -> None:
+    """The mask; `highest` is the highest label that there can be, so that the page knows the type of the numbers."""
+    kind = np.uint8 if highest < 256 else np.uint16
     write_numbers(path, to_radiological(labels.astype(kind), geometry).array)
 
 
@@ -145,7 +146,8 @@ def rotating_projection(array: Array, spacing: tuple[float, float], step: float)
     views = np.zeros((DIRECTIONS, 2 * reach + 1, size_z), np.float32)
     for number in range(DIRECTIONS):
         angle = 2 * np.pi * number / DIRECTIONS
-        seen = np.rint((x * np.cos(angle) + y * np.sin(angle)) / step).astype(int) + reach
+        # halves always go the same way, or every second column of an even grid would stay empty
+        seen = np.floor((x * np.cos(angle) + y * np.sin(angle)) / step + 0.5).astype(int) + reach
         order = np.argsort(seen, kind="stable")
         places, starts = np.unique(seen[order], return_index=True)
         views[number, places] = np.maximum.reduceat(columns[order], starts, axis=0)
