@@ -6,10 +6,13 @@ listens to this machine only, unless --host says otherwise. Needs `pip install '
 
 import argparse
 from pathlib import Path
+from typing import Annotated
 
 from veloxseg.cli.numbers import amount, count, few, port, size
 from veloxseg.runtimes import RUNTIMES
+from veloxseg.schema import OneOf, parse
 
+Objects = tuple[Annotated[str, OneOf("seg", "sr", "capture")], ...]
 SUMMARY = "web viewer and API: scans in, masks out"
 
 
@@ -29,6 +32,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tls-cert", type=Path, metavar="PEM", help="with --tls-key: serve https")
     parser.add_argument("--tls-key", type=Path, metavar="PEM", help="private key of the certificate")
     parser.add_argument("--behind-proxy", action="store_true", help="a proxy before this server does TLS")
+    parser.add_argument(
+        "--dicom", metavar="AE:PORT", help="be a DICOM node of this title too (AE@HOST:PORT: elsewhere)"
+    )
+    parser.add_argument("--allow", action="append", default=[], metavar="AE@HOST", help="who may send DICOM")
+    parser.add_argument("--send", action="append", default=[], metavar="AE@HOST:PORT", help="where DICOM results go")
+    parser.add_argument(
+        "--objects", default="seg", metavar="LIST", help="what is sent: seg, sr, capture, or several (default seg)"
+    )
+    parser.add_argument("--dicom-tls", type=Path, nargs=3, metavar=("CERT", "KEY", "CA"), help="mutual TLS for DICOM")
+    parser.add_argument(
+        "--study-quiet",
+        type=amount,
+        default=10.0,
+        metavar="S",
+        help="without a slice, then a study is read (default 10)",
+    )
+    parser.add_argument(
+        "--study-patience", type=amount, default=600.0, metavar="S", help="for what is missing of it (default 600)"
+    )
     parser.add_argument("--runtime", choices=("auto", *RUNTIMES), default="auto", help="default: the fastest here")
     parser.add_argument("--threads", type=few, metavar="N", help="of prediction (default: all cores)")
     parser.add_argument("--max-ram", type=size, metavar="GB", help="of prediction: stay below; refuse what cannot")
@@ -45,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from veloxseg.serve.nodes import TlsFiles, allowed_node, own_node, target_node
     from veloxseg.serve.run import serve
     from veloxseg.serve.settings import Settings
 
@@ -65,6 +88,13 @@ def run(arguments: argparse.Namespace) -> int:
         keep_days=arguments.keep_days,
         max_upload_gb=arguments.max_upload,
         min_free_gb=arguments.min_free,
+        dicom=own_node(arguments.dicom, arguments.host) if arguments.dicom else None,
+        allow=tuple(allowed_node(text) for text in arguments.allow),
+        send=tuple(target_node(text) for text in arguments.send),
+        objects=parse(Objects, arguments.objects, "--objects"),
+        quiet=arguments.study_quiet,
+        patience=arguments.study_patience,
+        dicom_tls=TlsFiles(*arguments.dicom_tls) if arguments.dicom_tls else None,
     )
     serve(settings)
     return 0

@@ -354,6 +354,17 @@ async def _make(server: Server, case: str, name: str) -> None:
     raise Refusal(503, "the file is still being made; ask again", retry_after=30)
 
 
+def send(request: Request) -> Response:
+    server, row = server_of(request), row_of(request)
+    cases.folder_of_revision(server.store, row)
+    if not server.send_to():
+        raise Refusal(409, "no DICOM node to send to; start the server with --send AE@HOST:PORT")
+    with server.store.write() as connection:
+        enqueue(connection, row["id"], "send", targets=server.send_to(), objects=list(server.settings.objects))
+        touch(connection, row["id"])
+    return JSONResponse(cases.describe(server.store, row_of(request)), status_code=202)
+
+
 # -- errors --------------------------------------------------------------------------------------------------------
 
 

@@ -73,7 +73,10 @@ def add_file(
             "INSERT INTO files (case_id, name, stored, bytes, sha256, sop) VALUES (?, ?, ?, ?, ?, ?)",
             (case, name, stored, size, digest, sop),
         )
-        set_state(connection, case, "receiving")
+        connection.execute(  # what waits was about fewer files
+            "DELETE FROM jobs WHERE case_id = ? AND state = 'waiting' AND kind IN ('read', 'predict')", (case,)
+        )
+        set_state(connection, case, "receiving", arrived=time.time())
     for row in before:
         (store.case_folder(case) / "in" / row["stored"]).unlink(missing_ok=True)
 
@@ -81,7 +84,7 @@ def add_file(
 def start_reading(store: Store, case: str) -> None:
     """All files are there: a worker looks at what they are."""
     with store.write() as connection:
-        set_state(connection, case, "reading")
+        set_state(connection, case, "reading", looked=time.time())
         enqueue(connection, case, "read")
 
 

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,13 @@ from veloxseg.modality import canonical_name, kind_of
 from veloxseg.serve.archive import NAMES
 from veloxseg.serve.models import Model
 
-__all__ = ["MANUFACTURER", "Decision", "Found", "decide", "look_at", "received"]
+__all__ = ["MANUFACTURER", "Decision", "Found", "decide", "look_at", "received", "without_gaps"]
 
 MANUFACTURER = "VeloxSeg developers"  # what our own DICOM objects say: they are never input
 KIND_OF_DICOM = {"CT": "ct", "PT": "pet", "MR": "mr"}
 MASK_WORDS = {"mask", "label", "labels", "seg", "segmentation", "gtv", "reference", "truth"}
 CORRECTIONS = {"ATTN", "DECY"}
+GAP = "are slices missing?"  # how dicom/series.py ends such a warning
 TAGS = ["Modality", "SOPInstanceUID", "SeriesInstanceUID", "SeriesDescription", "FrameOfReferenceUID", "CorrectedImage"]
 
 
@@ -84,6 +85,14 @@ def look_at(folder: Path, paths: Mapping[Path, str], channels: Sequence[str]) ->
     others = [path for path in paths if path not in set(slices)]
     found = [_look_at_file(folder, path, paths[path], channels) for path in others]
     return [*(one for one in found if one is not None), *_look_at_series(folder, slices)]
+
+
+def without_gaps(found: Sequence[Found]) -> list[Found]:
+    """Series whose own tags tell of more slices are not whole: they are waited for."""
+    return [
+        replace(one, problem=missing[0]) if (missing := [text for text in one.warnings if GAP in text]) else one
+        for one in found
+    ]
 
 
 def _look_at_file(folder: Path, path: Path, name: str, channels: Sequence[str]) -> Found | None:

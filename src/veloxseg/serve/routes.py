@@ -220,6 +220,13 @@ OPERATIONS = (
         summary="A file of the present revision: " + ", ".join({**api.MADE_AT_ONCE, **api.MADE_WHEN_ASKED}),
         answers={200: "the file", 404: "no such file", 409: "cannot be made", 503: "still being made"},
     ),
+    Operation(
+        method="POST",
+        path=CASE + "/send",
+        handler=api.send,
+        summary="Send the DICOM objects of the present revision to the nodes of --send",
+        answers={202: "the case, with its outbox", 404: "no result yet", 409: "nowhere to send to"},
+    ),
 )
 
 

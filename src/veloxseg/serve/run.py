@@ -27,6 +27,7 @@ GRACE_SECONDS = 3  # for requests that are under way when the server is told to 
 def serve(settings: Settings) -> None:
     """Serves until SIGTERM or Ctrl-C."""
     try:
+        import pynetdicom  # noqa: F401
         import starlette  # noqa: F401
         import uvicorn
     except ImportError as error:
@@ -61,7 +62,7 @@ def serve(settings: Settings) -> None:
             )
         )
         with _signals_are_for(http):
-            server.supervisor.start()
+            server.start()
             say(f"{NOTICE}\n{settings.address}/#token={token}")
             log("server started", port=settings.port, models=len(models))
             try:

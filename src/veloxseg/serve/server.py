@@ -20,12 +20,24 @@ class Server:
         self.supervisor = Supervisor(store, settings)
         self.watch = Watch(store)
         self.began = time.time()
+        self._beside: list[Any] = []
         self.requests = 0
         self.received_bytes = 0
 
     def send_to(self) -> list[str]:
         """The DICOM nodes to which results can be sent."""
-        return []
+        return [str(node) for node in self.settings.send]
+
+    def start(self) -> None:
+        """Starts what runs beside the web server: workers, and the DICOM node if there is one."""
+        if self.settings.dicom is not None:
+            from veloxseg.serve.dicom_node import DicomNode
+            from veloxseg.serve.outbox import Sender
+
+            self._beside.append(DicomNode(self.store, self.settings))
+            if self.settings.send:
+                self._beside.append(Sender(self.store, self.settings, self.settings.dicom.title))
+        self.supervisor.start()
 
     def numbers(self) -> dict[str, float]:
         """What the server counts itself, for /metrics."""
@@ -36,6 +48,8 @@ class Server:
             "up_seconds": time.time() - self.began,
         }
 
-    def close(self) -> Any:
+    def close(self) -> None:
+        for part in self._beside:
+            part.close()
         self.supervisor.stop()
         self.store.close()

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from veloxseg.errors import ConfigError
+from veloxseg.serve.nodes import Node, TlsFiles
 
 __all__ = ["Settings", "is_loopback"]
 
@@ -30,6 +31,13 @@ class Settings:
     keep_days: float = 3.0
     max_upload_gb: float = 4.0  # of one file
     min_free_gb: float = 2.0  # of the disk; below, 507
+    dicom: Node | None = None  # our own DICOM node
+    allow: tuple[Node, ...] = ()  # who may send
+    send: tuple[Node, ...] = ()  # where results go
+    objects: tuple[str, ...] = ("seg",)  # what is sent
+    dicom_tls: TlsFiles | None = None
+    quiet: float = 10.0  # seconds without a slice, before a study is looked at
+    patience: float = 600.0  # seconds for what is missing
     options: dict[str, Any] = field(default_factory=dict)  # of prediction
 
     def __post_init__(self) -> None:
@@ -38,6 +46,10 @@ class Settings:
         for file in (self.certificate, self.key, self.token_file):
             if file is not None and not file.is_file():
                 raise ConfigError(f"{file} does not exist; check the path")
+        if self.dicom is None and (self.allow or self.send or self.dicom_tls):
+            raise ConfigError("--allow, --send and --dicom-tls are for a DICOM node; give --dicom AE:PORT too")
+        if self.dicom is not None and not self.allow:
+            raise ConfigError("--dicom without --allow takes nothing from anybody; name senders with --allow AE@HOST")
         if not is_loopback(self.host) and not (self.certificate or self.behind_proxy):
             raise ConfigError(
                 f"--host {self.host} can be reached by others, and the token would travel unprotected; give "
@@ -58,6 +70,9 @@ class Settings:
             "runtime": self.runtime,
             "threads": self.threads,
             "options": {**self.options, "max_ram": self.max_ram},
+            "send": [str(node) for node in self.send],
+            "objects": list(self.objects),
+            "patience": self.patience,
             "lane": lane,
             "name": name,
         }

@@ -51,6 +51,8 @@ UPGRADES = (
     """,
     """
     ALTER TABLE cases ADD COLUMN study TEXT;
+    ALTER TABLE cases ADD COLUMN arrived REAL;
+    ALTER TABLE cases ADD COLUMN looked REAL;
     ALTER TABLE files ADD COLUMN sop TEXT;
     CREATE INDEX cases_by_study ON cases (study);
     CREATE UNIQUE INDEX files_by_sop ON files (case_id, sop);

@@ -7,7 +7,7 @@ that the same job would give them again. So a kill at any moment leaves nothing 
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from veloxseg.errors import ConfigError, ImageError, VeloxSegError
 from veloxseg.evaluate.metrics import dice
 from veloxseg.files import digest, read_json, write_json
 from veloxseg.image import Volume, read_header, read_label
+from veloxseg.image.dicom.file import open_dicom
 from veloxseg.predict.predictor import Options, Predictor
 from veloxseg.predict.scans import Scans
 from veloxseg.serve import archive, documents, intake
@@ -26,6 +27,7 @@ from veloxseg.serve.editing import apply
 from veloxseg.serve.edits import check_edits
 from veloxseg.serve.jobs import advance, enqueue
 from veloxseg.serve.models import Model
+from veloxseg.serve.outbox import post
 from veloxseg.serve.results import edited, open_result, pet_of, whole_folder, write_revision
 from veloxseg.serve.states import set_state, touch
 from veloxseg.serve.store import Store
@@ -45,10 +47,21 @@ class Bench:
     """What a worker has at hand: the store, the models, and what it opened before."""
 
     def __init__(
-        self, store: Store, models: Mapping[str, Model], *, runtime: str, threads: int | None, options: Options
-    ):
+        self,
+        store: Store,
+        models: Mapping[str, Model],
+        *,
+        runtime: str,
+        threads: int | None,
+        options: Options,
+        send: Sequence[str] = (),
+        objects: Sequence[str] = (),
+        patience: float = 600.0,
+    ) -> None:
         self.store, self.models = store, models
         self.runtime, self.threads, self.options = runtime, threads, options
+        self.send, self.objects = send, objects  # where results of DICOM studies go, and as what
+        self.patience = patience  # seconds for what is missing of a DICOM study
         self._predictors: dict[str, Predictor] = {}
         self._scans: tuple[str, Scans] | None = None
 
@@ -103,6 +116,8 @@ def read(bench: Bench, job: sqlite3.Row) -> Telling:
             notes += archive.unpack(stored, stored.with_suffix(".unpacked"))
     first = bench.models.get(row["model"]) or next(iter(bench.models.values()))
     found = intake.look_at(folder, intake.received(folder, [dict(file) for file in files]), tuple(first.kinds))
+    if row["source"] == "dicom" and time.time() - row["arrived"] < bench.patience:
+        found = intake.without_gaps(found)
     if not found:
         raise ImageError("none of the files is an image; send NIfTI, NRRD, MetaImage, a DICOM series or a zip of these")
     decision = intake.decide(found, bench.models, row["model"])
@@ -110,6 +125,8 @@ def read(bench: Bench, job: sqlite3.Row) -> Telling:
     state, message = decision.state, decision.message
     if state == "waiting" and row["confirm"]:
         state, message = "choose", "check which scan is which"
+    if state == "incomplete" and row["source"] == "dicom" and time.time() - row["arrived"] < bench.patience:
+        state = "receiving"  # what is missing may still come
 
     def tell(connection: sqlite3.Connection) -> None:
         now = connection.execute("SELECT MAX(id) FROM files WHERE case_id = ?", (case,)).fetchone()[0]
@@ -153,10 +170,15 @@ def predict(bench: Bench, job: sqlite3.Row) -> Telling:
     masks = [one for one in json.loads(row["found"]) if one["role"] == "mask" and not one["problem"]]
 
     def tell(connection: sqlite3.Connection) -> None:
+        now = connection.execute("SELECT state FROM cases WHERE id = ?", (case,)).fetchone()
+        if now["state"] != "running":
+            return  # more has arrived meanwhile: this mask is of a part only
         number = _add_revision(connection, case, [], name)
         set_state(connection, case, "done", revision=number, warnings=json.dumps(warnings))
         for mask in masks:
             enqueue(connection, case, "compare", key=mask["key"], optional=True)
+        if row["source"] == "dicom" and bench.send:
+            enqueue(connection, case, "send", targets=list(bench.send), objects=list(bench.objects))
 
     return tell
 
@@ -235,12 +257,36 @@ def write(bench: Bench, job: sqlite3.Row) -> Telling:
     return lambda connection: touch(connection, case)
 
 
+def send(bench: Bench, job: sqlite3.Row) -> Telling:
+    """Makes the DICOM objects of the present revision, and puts them into the outbox."""
+    store, case, wanted = bench.store, job["case_id"], json.loads(job["arguments"])
+    row = case_row(store, case)
+    folder = folder_of_revision(store, row)
+    made = []
+    for name in (f"{kind}.dcm" for kind in wanted["objects"]):
+        if not (folder / name).is_file():
+            result = open_result(folder, bench.model_of(row).labels, bench.reference(row))
+            documents.DOCUMENTS[name].write(result, bench.scans(row), folder / name)
+        tags = open_dicom(folder / name, ["SOPClassUID", "SOPInstanceUID"])
+        place = str((folder / name).relative_to(store.case_folder(case)))
+        made.append((place, str(tags.SOPClassUID), str(tags.SOPInstanceUID)))
+
+    def tell(connection: sqlite3.Connection) -> None:
+        for target in wanted["targets"]:
+            for one in made:
+                post(connection, case, target, *one)
+        touch(connection, case)
+
+    return tell
+
+
 JOBS: dict[str, Callable[[Bench, sqlite3.Row], Telling]] = {
     "read": read,
     "predict": predict,
     "revise": revise,
     "compare": compare,
     "write": write,
+    "send": send,
 }
 OF_THE_CASE = ("read", "predict")  # when one of these fails, the case has failed
 

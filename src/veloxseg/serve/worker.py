@@ -76,6 +76,9 @@ def open_bench(settings: dict[str, Any]) -> StoppableBench:
         runtime=settings["runtime"],
         threads=settings["threads"],
         options=Options(**settings["options"]),
+        send=settings["send"],
+        objects=settings["objects"],
+        patience=settings["patience"],
     )
 
 
