@@ -65,6 +65,15 @@ def test_a_case_by_the_client(serve, scans, model, tmp_path: Path, log_lines) ->
         assert word not in log
 
 
+def test_scans_can_be_opened_from_the_command_line_and_are_one_case(serve, scans, wait_until) -> None:
+    opened = [word for path in scans.values() for word in ("--open", str(path))]
+    for _ in range(2):  # the second time the case is there already
+        running = serve(*opened)
+        client = Client(running.url)
+        wait_until(lambda client=client: [case["state"] for case in client.cases()] == ["done"])
+        running.stop()
+
+
 def test_health_needs_no_token_and_everything_else_does(serve, wait_until) -> None:
     port = serve().port
     assert raw(port, "GET", "/healthz")[0] == 200

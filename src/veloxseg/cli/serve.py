@@ -22,6 +22,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-o", "--output", required=True, type=Path, metavar="DIR", help="where cases are kept")
     parser.add_argument(
+        "--open",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="a scan to start with; several are one case",
+    )
+    parser.add_argument(
         "--host", default="127.0.0.1", metavar="H", help="address to listen at (default: this machine only)"
     )
     parser.add_argument("--port", type=port, default=8760, metavar="N", help="default 8760; 0 takes a free one")
@@ -53,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--runtime", choices=("auto", *RUNTIMES), default="auto", help="default: the fastest here")
     parser.add_argument("--threads", type=few, metavar="N", help="of prediction (default: all cores)")
+    parser.add_argument("--remove-smaller", type=amount, default=0.0, metavar="ML", help="drop smaller components")
     parser.add_argument("--max-ram", type=size, metavar="GB", help="of prediction: stay below; refuse what cannot")
     parser.add_argument(
         "--queue", type=count, default=100, metavar="N", help="unfinished cases that are taken (default 100)"
@@ -84,6 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
         runtime=arguments.runtime,
         threads=arguments.threads,
         max_ram=arguments.max_ram,
+        options={"remove_smaller": arguments.remove_smaller},
         queue=arguments.queue,
         keep_days=arguments.keep_days,
         max_upload_gb=arguments.max_upload,
@@ -96,5 +106,5 @@ def run(arguments: argparse.Namespace) -> int:
         patience=arguments.study_patience,
         dicom_tls=TlsFiles(*arguments.dicom_tls) if arguments.dicom_tls else None,
     )
-    serve(settings)
+    serve(settings, arguments.open)
     return 0

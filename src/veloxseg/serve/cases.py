@@ -5,9 +5,13 @@ import secrets
 import shutil
 import sqlite3
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from veloxseg.files import sha256
+from veloxseg.image.formats import without_suffix
+from veloxseg.serve.archive import safe_suffix
 from veloxseg.serve.jobs import LANE_OF, enqueue
 from veloxseg.serve.states import set_state
 from veloxseg.serve.store import Store, private_folder
@@ -21,6 +25,7 @@ __all__ = [
     "describe",
     "folder_of_revision",
     "mean_seconds",
+    "open_case",
     "remove",
     "remove_strays",
     "start_reading",
@@ -46,11 +51,27 @@ def create(store: Store, title: str, *, model: str | None, confirm: bool, source
     with store.write() as connection:
         connection.execute(
             "INSERT INTO cases (id, title, source, state, message, model, confirm, found, chosen, warnings, revision,"
-            " version, created, changed, study)"
-            " VALUES (?, ?, ?, 'receiving', '', ?, ?, '[]', '{}', '[]', 0, 1, ?, ?, ?)",
-            (case, title, source, model, int(confirm), now, now, study),
+            " version, created, changed, arrived, study)"
+            " VALUES (?, ?, ?, 'receiving', '', ?, ?, '[]', '{}', '[]', 0, 1, ?, ?, ?, ?)",
+            (case, title, source, model, int(confirm), now, now, now, study),
         )
     return case
+
+
+def open_case(store: Store, scans: Sequence[Path]) -> None:
+    """Makes a case of files of this machine, unless the very same files are one already."""
+    hashes = [sha256(scan) for scan in scans]
+    held: dict[str, set[str]] = {}
+    for row in store.read("SELECT case_id, sha256 FROM files"):
+        held.setdefault(row["case_id"], set()).add(row["sha256"])
+    if not scans or set(hashes) in held.values():
+        return
+    case = create(store, without_suffix(scans[0].name), model=None, confirm=False, source="web")
+    for scan, found in zip(scans, hashes, strict=True):
+        stored = f"{secrets.token_hex(8)}{safe_suffix(scan.name)}"
+        shutil.copyfile(scan, store.case_folder(case) / "in" / stored)
+        add_file(store, case, name=scan.name, stored=stored, size=scan.stat().st_size, digest=found)
+    start_reading(store, case)
 
 
 def case_row(store: Store, case: str) -> sqlite3.Row:

@@ -86,6 +86,8 @@ class DicomNode:
 
     def close(self) -> None:
         self._stopping.set()
+        for association in self._listener.active_associations:
+            association.abort()  # its thread would keep the process alive until it times out
         self._listener.shutdown()
         self._looker.join(TIMEOUT)
 
@@ -185,7 +187,10 @@ class DicomNode:
 
     def _look(self) -> None:
         while not self._stopping.wait(LOOK_SECONDS):
-            self.look()
+            try:
+                self.look()
+            except Exception as error:  # the next look must come, whatever happened to this one
+                log("internal error", kind=type(error).__name__, part="DICOM node")
         self.store.close()
 
     def look(self) -> None:

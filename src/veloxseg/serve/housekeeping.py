@@ -1,6 +1,7 @@
 """What a server does by the clock: results that are old enough are deleted."""
 
 import asyncio
+import sqlite3
 import time
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,10 @@ DAY = 86_400.0
 
 async def keep_house(server: "Server") -> None:
     while True:
-        await asyncio.to_thread(delete_old, server)
+        try:
+            await asyncio.to_thread(delete_old, server)
+        except (OSError, sqlite3.Error) as error:  # the next round must come
+            log("internal error", kind=type(error).__name__, part="housekeeping")
         await asyncio.sleep(SECONDS)
 
 

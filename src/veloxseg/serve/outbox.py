@@ -55,7 +55,10 @@ class Sender:
 
     def _run(self) -> None:
         while not self._stopping.wait(LOOK_SECONDS):
-            self.round()
+            try:
+                self.round()
+            except Exception as error:  # the next round must come, whatever happened to this one
+                log("internal error", kind=type(error).__name__, part="outbox")
         self.store.close()
 
     def round(self) -> None:

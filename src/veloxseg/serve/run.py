@@ -4,13 +4,15 @@ import asyncio
 import contextlib
 import signal
 import socket
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from veloxseg.console import say
-from veloxseg.errors import ConfigError, MissingDependencyError, ModelError, OutputError
+from veloxseg.errors import ConfigError, MissingDependencyError, ModelError, OutputError, shown
 from veloxseg.files import claimed
 from veloxseg.machine import NOTICE
-from veloxseg.serve.cases import remove_strays
+from veloxseg.serve.cases import open_case, remove_strays
 from veloxseg.serve.guard import read_or_make_token
 from veloxseg.serve.logs import log
 from veloxseg.serve.models import open_models
@@ -24,8 +26,11 @@ MOST_CONNECTIONS = 512
 GRACE_SECONDS = 3  # for requests that are under way when the server is told to stop
 
 
-def serve(settings: Settings) -> None:
-    """Serves until SIGTERM or Ctrl-C."""
+def serve(settings: Settings, scans: Sequence[Path] = ()) -> None:
+    """Serves until SIGTERM or Ctrl-C; `scans` are the files of a case to start with."""
+    for scan in scans:
+        if not scan.is_file():
+            raise ConfigError(f"--open {shown(scan)} is no file; give the scans of one case")
     try:
         import pynetdicom  # noqa: F401
         import starlette  # noqa: F401
@@ -43,6 +48,7 @@ def serve(settings: Settings) -> None:
         settings = replace(settings, port=listener.getsockname()[1])
         token = read_or_make_token(settings)
         remove_strays(store)  # before anybody can make a case: its folder is there a moment before its row
+        open_case(store, scans)
         server = Server(settings, store, models, token)
         http = uvicorn.Server(
             uvicorn.Config(

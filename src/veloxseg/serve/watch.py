@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import AsyncIterator
 from typing import Any
 
 from veloxseg.serve.cases import describe
+from veloxseg.serve.logs import log
 from veloxseg.serve.store import Store
 
 __all__ = ["Watch"]
@@ -27,10 +29,13 @@ class Watch:
         """Looks again whenever another connection wrote something."""
         seen = -1
         while not self.stopped:
-            if (version := self.store.data_version()) != seen:
-                seen = version
-                self.look()
-                await self._wake()
+            try:
+                if (version := self.store.data_version()) != seen:
+                    self.look()
+                    seen = version
+                    await self._wake()
+            except sqlite3.Error as error:  # the next look must come
+                log("internal error", kind=type(error).__name__, part="watch")
             await asyncio.sleep(SECONDS)
 
     async def stop(self) -> None:
