@@ -86,6 +86,8 @@ def add_file(
 ) -> None:
     """A file that lies whole in the case's folder; one of the same name replaces it."""
     with store.write() as connection:
+        if connection.execute("SELECT 1 FROM cases WHERE id = ?", (case,)).fetchone() is None:
+            raise Missing("the case was deleted meanwhile")
         before = connection.execute(
             "SELECT stored FROM files WHERE case_id = ? AND (name = ? OR sop = ?)", (case, name, sop)
         ).fetchall()

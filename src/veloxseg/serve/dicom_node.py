@@ -137,7 +137,7 @@ class DicomNode:
                 self.feeding.setdefault(event.assoc, set()).add(study)
                 case = self._case_of(study, title)
             self._store(case, instance, event.encoded_dataset())
-        except (Refusal, OSError) as error:
+        except (Refusal, cases.Missing, OSError) as error:
             log("DICOM instance refused", reason=type(error).__name__)
             return NO_ROOM
         finally:

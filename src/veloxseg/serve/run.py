@@ -6,6 +6,7 @@ import signal
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from veloxseg.console import say
@@ -31,12 +32,9 @@ def serve(settings: Settings, scans: Sequence[Path] = ()) -> None:
     for scan in scans:
         if not scan.is_file():
             raise ConfigError(f"--open {shown(scan)} is no file; give the scans of one case")
-    try:
-        import pynetdicom  # noqa: F401
-        import starlette  # noqa: F401
-        import uvicorn
-    except ImportError as error:
-        raise MissingDependencyError("veloxseg serve needs further packages; pip install 'veloxseg[serve]'") from error
+    if missing := [name for name in ("uvicorn", "starlette", "pynetdicom") if find_spec(name) is None]:
+        raise MissingDependencyError(f"veloxseg serve needs {', '.join(missing)}; pip install 'veloxseg[serve]'")
+    import uvicorn
 
     from veloxseg.serve.app import build_app
     from veloxseg.serve.patience import PatientProtocol

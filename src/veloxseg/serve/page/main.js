@@ -11,9 +11,14 @@ let chosen = null, models = [], viewer = null, shown = null;
 function choose(id) {
   chosen = id;
   location.hash = id ? `case=${id}` : '';
-  if (id && matchMedia('(max-width: 1100px)').matches) $('cases').classList.add('away'); // it would cover the images
+  makeRoom();
   draw();
 }
+
+const narrow = matchMedia('(max-width: 1100px)');
+
+// On a narrow screen the list would cover the images.
+function makeRoom() { if (chosen && narrow.matches) $('cases').classList.add('away'); }
 
 function draw() {
   drawList($('list'), cases, chosen, choose);
@@ -62,6 +67,7 @@ function connect() {
   $('keys').replaceChildren(...KEYS.map(([keys, does]) => element('tr', {}, element('td', {}, element('kbd', { textContent: keys })), element('td', { textContent: does }))));
   window.addEventListener('keydown', (event) => { if (event.key === '?' && !/^(INPUT|TEXTAREA)$/.test(event.target.tagName)) $('help').showModal(); });
   window.addEventListener('hashchange', fromAddress);
+  narrow.addEventListener('change', makeRoom);
 }
 
 function fromAddress() {

@@ -40,6 +40,8 @@ export class Viewer {
     for (const plane of this.planes) { plane.zoom = 1; plane.pan = [0, 0]; plane.image = null; }
     this.projection.points = null; this.projection.number = 0;
     $('base').replaceChildren(...volume.layers.map((l) => element('option', { value: l.name, textContent: l.name.toUpperCase(), selected: l === base })));
+    $('label').replaceChildren(...Object.entries(view.labels).map(([value, label]) => element('option', { value, textContent: label.name })));
+    $('label').hidden = Object.keys(view.labels).length < 2;
     this.presets();
     $('mip-box').hidden = !view.projection;
     $('planes').classList.toggle('three', !view.projection);
@@ -183,11 +185,11 @@ export class Viewer {
   revert() { if (this.edits.length) this.commit([]); }
 
   stroke(plane, point) {
-    const { grid, mask, view } = this.volume, { axis, u, v } = plane.plane, place = [...this.look.cross];
+    const { grid, mask } = this.volume, { axis, u, v } = plane.plane, place = [...this.look.cross];
     [place[u], place[v]] = plane.voxelAt(grid, ...point);
     if (place[u] < 0 || place[v] < 0 || place[u] >= grid.shape[u] || place[v] >= grid.shape[v]) return;
     place[axis] = this.look.cross[axis];
-    const label = this.tool === 'rubber' ? 0 : Number(Object.keys(view.labels)[0]), radius = Number($('radius').value);
+    const label = this.tool === 'rubber' ? 0 : Number($('label').value), radius = Number($('radius').value);
     if (!this.brush) this.brush = { op: 'brush', label, radius_mm: radius, voxels: [] };
     const voxel = toFile(grid, place), last = this.brush.voxels.at(-1);
     if (last && last.every((n, i) => n === voxel[i])) return;
