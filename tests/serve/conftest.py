@@ -96,8 +96,9 @@ class Running:
         return f"{self.address}/#token={self.token}"
 
     def workers(self) -> list[int]:
-        listed = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return [int(pid) for pid in listed]
+        """Those of every thread: each worker is started by a thread of its own."""
+        lists = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        return [int(pid) for listed in lists for pid in listed.read_text().split()]
 
     def stop(self, how: int = signal.SIGTERM) -> str:
         if self.process.poll() is None:

@@ -166,6 +166,15 @@ def test_a_case_that_ends_every_worker_fails_in_the_end(add_case, store, state, 
     assert "the worker died 10 times" in state(case)["message"]
 
 
+def test_a_server_that_died_is_not_counted_against_a_case(add_case, store, state, scans, work) -> None:
+    case = add_case({path.name: path for path in scans.values()})
+    for _ in range(jobs.MOST_ATTEMPTS + 1):
+        assert jobs.take(store, "desk", "of the dead server") is not None
+        jobs.recover(store)
+    work()
+    assert state(case)["state"] == "done"
+
+
 def test_the_page_gets_every_voxel_in_its_place(done, store, make_scans) -> None:
     """The page's axes run to the left, the back and the feet; a known voxel is found there by axes and flips."""
     import gzip

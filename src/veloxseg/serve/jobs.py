@@ -15,7 +15,7 @@ from typing import Any
 from veloxseg.serve.states import set_state
 from veloxseg.serve.store import Store
 
-__all__ = ["LANES", "LANE_OF", "advance", "enqueue", "finish", "give_back", "release", "take"]
+__all__ = ["LANES", "LANE_OF", "advance", "enqueue", "finish", "give_back", "recover", "release", "take"]
 
 LANE_OF = {"predict": "network", "read": "desk", "revise": "desk", "compare": "desk", "write": "desk", "send": "desk"}
 LANES = ("network", "desk")
@@ -73,10 +73,16 @@ def finish(connection: sqlite3.Connection, job: sqlite3.Row, state: str = "done"
 
 
 def give_back(store: Store, job: sqlite3.Row) -> None:
-    """A worker that is told to stop puts its job back in its place."""
+    """A worker that is told to stop puts its job back in its place; that was no attempt."""
     with store.write() as connection:
-        _requeue(connection, [job])
-        connection.execute("UPDATE jobs SET attempts = attempts - 1 WHERE id = ?", (job["id"],))
+        _requeue(connection, [job], counts=False)
+
+
+def recover(store: Store) -> None:
+    """A server starts: what ran when the last one ended waits again. That was not the fault of any case."""
+    with store.write() as connection:
+        left = connection.execute("SELECT * FROM jobs WHERE state = 'running'").fetchall()
+        _requeue(connection, left, counts=False)
 
 
 def release(store: Store, lane: str) -> list[int]:
@@ -84,7 +90,7 @@ def release(store: Store, lane: str) -> list[int]:
     with store.write() as connection:
         left = connection.execute("SELECT * FROM jobs WHERE state = 'running' AND lane = ?", (lane,)).fetchall()
         spent = [job for job in left if job["attempts"] >= MOST_ATTEMPTS]
-        _requeue(connection, [job for job in left if job["attempts"] < MOST_ATTEMPTS])
+        _requeue(connection, [job for job in left if job["attempts"] < MOST_ATTEMPTS], counts=True)
         for job in spent:
             message = f"the worker died {job['attempts']} times over this case; if memory ran out, crop the scans"
             finish(connection, job, "failed", message)
@@ -93,12 +99,12 @@ def release(store: Store, lane: str) -> list[int]:
     return [int(job["id"]) for job in spent]
 
 
-def _requeue(connection: sqlite3.Connection, jobs: list[sqlite3.Row]) -> None:
+def _requeue(connection: sqlite3.Connection, jobs: list[sqlite3.Row], *, counts: bool) -> None:
     for job in jobs:
         connection.execute(
-            "UPDATE jobs SET state = 'waiting', worker = '', started = NULL, done = 0 WHERE id = ? AND worker = ?"
-            " AND state = 'running'",
-            (job["id"], job["worker"]),
+            "UPDATE jobs SET state = 'waiting', worker = '', started = NULL, done = 0, attempts = ?"
+            " WHERE id = ? AND worker = ? AND state = 'running'",
+            (job["attempts"] - (not counts), job["id"], job["worker"]),
         )
         if job["kind"] == "predict":
             set_state(connection, job["case_id"], "waiting")

@@ -12,7 +12,7 @@ import threading
 import time
 from typing import IO
 
-from veloxseg.serve.jobs import LANES, release
+from veloxseg.serve.jobs import LANES, recover, release
 from veloxseg.serve.logs import log
 from veloxseg.serve.settings import Settings
 from veloxseg.serve.store import Store
@@ -37,8 +37,7 @@ class Supervisor:
 
     def start(self) -> None:
         """Whatever was running when the last server ended waits again; then the workers start."""
-        for lane in LANES:
-            release(self.store, lane)
+        recover(self.store)
         for thread in self._threads:
             thread.start()
 
