@@ -34,7 +34,8 @@ from veloxseg.dataset.layouts import open_dataset
 from veloxseg.prepare.prepare import Settings, prepare
 from veloxseg.prepare.store import Prepared
 from veloxseg.train.loop import train
-from veloxseg.train.recipe import SHORT, parse_overrides
+from veloxseg.train.recipe import SHORT
+from veloxseg.train.settings import parse_overrides
 from veloxseg.train.engine import Stopped
 from veloxseg.train.validation import validate_case
 

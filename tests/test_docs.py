@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import veloxseg
+from support.nnunet_results import write_results
 from test_layering import ORDER
 from veloxseg.cli import main
 
@@ -32,6 +33,7 @@ ADDED = {
     "phantom": ["--size", "32", "24", "40"],
     "prepare": ["--patch", "32", "32", "64", "--workers", "1"],
     "check": ["--workers", "1"],
+    "benchmark": ["--patch", "32", "32", "32"],
     "train": ["--set", "steps_per_epoch=1", "--epochs", "1"],
 }
 
@@ -51,7 +53,8 @@ def shortened(arguments: list[str]) -> list[str]:
     for word in rest:
         replacement = REPLACED.get(verb, {}).get(result[-1])
         result += replacement if replacement is not None else [word]
-    return result + ADDED.get(verb, [])
+    coarse = ["--spacing", "8", "8", "16"] if verb == "prepare" and "--as" in rest else []  # the paper's is fine
+    return result + ADDED.get(verb, []) + coarse
 
 
 def target(arguments: list[str]) -> Path | None:
@@ -80,10 +83,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         run(["prepare", "data", "-o", "prepared"])
         run(["train", "prepared", "-o", "run"])
         run(["predict", "-m", "run", "-i", "data/imagesTs", "-o", "predictions"])
-        for name in ("labels-brats", "predictions-brats"):
-            Path(name).mkdir()
-            for label in Path("brats").glob("*/*_seg.nii.gz"):
-                shutil.copy(label, Path(name, label.name.replace("_seg", "")))
+        write_results(Path("nnUNet_results/Dataset901_Classes/nnUNetTrainerVeloxSeg__nnUNetPlans__3d_fullres"))
         yield folder
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from veloxseg import files
 from veloxseg.errors import ModelError, OutputError
-from veloxseg.files import atomic_path, claimed, read_json, writable_folder
+from veloxseg.files import atomic_path, claimed, read_json, writable_folder, write_json
 
 KILLED = """
 import os, sys
@@ -56,3 +56,10 @@ def test_a_claimed_folder_is_refused_until_its_owner_is_gone(tmp_path: Path, mon
     with claimed(tmp_path):
         pass
     assert not list(tmp_path.iterdir())
+
+
+def test_json_holds_names_that_are_no_unicode(tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9")  # a name in latin-1, as old archives have them
+    write_json(tmp_path / "a.json", {"name": name, "é": 1})
+    assert (tmp_path / "a.json").read_bytes().decode("utf-8")
+    assert read_json(tmp_path / "a.json") == {"name": name, "é": 1}

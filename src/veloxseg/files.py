@@ -137,8 +137,15 @@ def _is_alive(process: int) -> bool:
 def write_json(path: str | Path, value: Any) -> None:
     """Writes readable JSON, atomically."""
     text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    if not is_unicode(text):  # the name of a file may hold bytes that are no text; JSON can escape them
+        text = json.dumps(value, indent=2, allow_nan=False)
     with atomic_path(path) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def is_unicode(text: str) -> bool:
+    """False for text that stands for a name on disk which is not in UTF-8."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def read_json(path: str | Path, error: type[VeloxSegError] = ModelError) -> Any:

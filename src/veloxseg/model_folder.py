@@ -7,9 +7,11 @@ same folder.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from veloxseg.dataset.seen import Learning
 from veloxseg.errors import ModelError, shown
 from veloxseg.files import atomic_path, read_json, write_json
 from veloxseg.prepare.plan import Plan
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
     from veloxseg.model.config import NetworkConfig
 
-__all__ = ["ModelFolder", "build_network", "differing_names", "find_model", "load_network", "save_weights"]
+__all__ = ["ModelFolder", "build_network", "differing_names", "find_model", "load_network", "members", "save_weights"]
 
 FORMAT = 1
 JSON_NAME = "model.json"
@@ -40,6 +42,15 @@ class ModelFolder:
     @property
     def weights(self) -> Path:
         return self.path / WEIGHTS_NAME
+
+    @cached_property
+    def learning(self) -> Learning | None:
+        """The cases that it was trained and validated on; None if it does not know them."""
+        if (value := self.provenance.get("learning")) is None:
+            return None
+        where = f"{shown(self.path / JSON_NAME)}: provenance.learning"
+        learning: Learning = build(Learning, value, where, ModelError, "export the model again")
+        return learning
 
     def write_description(self) -> None:
         write_json(
@@ -120,9 +131,9 @@ def _check_together(folder: ModelFolder, where: str) -> None:
 
 
 def find_model(path: str | Path) -> Path:
-    """The folder with `model.json`: `path` itself, or `path/model` if `path` is a training run."""
+    """The folder with `model.json`: `path` itself, `path/model` of a training run, or the first fold of an ensemble."""
     path = Path(path)
-    for folder in (path, path / "model"):
+    for folder in (path, path / "model", *members(path)):
         if (folder / JSON_NAME).is_file():
             return folder
     if path.suffix in {".pth", ".pt", ".ckpt", ".pkl"}:
@@ -130,6 +141,13 @@ def find_model(path: str | Path) -> Path:
             f"{path} is a pickle, which can run code when opened; `veloxseg convert` reads released weights safely"
         )
     raise ModelError(f"{path} is no model: {JSON_NAME} is not in it; give a folder made by train, export or convert")
+
+
+def members(path: str | Path) -> list[Path]:
+    """The models of an ensemble that lies in one folder, `fold_0`, `fold_1`, ...; `path` itself where it is none."""
+    path = Path(path)
+    folds = [] if (path / JSON_NAME).is_file() else sorted(path.glob(f"fold_*/{JSON_NAME}"))
+    return [fold.parent for fold in folds] or [path]
 
 
 def build_network(architecture: str, settings: dict[str, Any]) -> "nn.Module":

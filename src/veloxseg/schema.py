@@ -16,15 +16,27 @@ import itertools
 import math
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from veloxseg.errors import ConfigError, VeloxSegError, shown
+from veloxseg.errors import ConfigError, VeloxSegError, did_you_mean, shown
 from veloxseg.files import read_json
 
-__all__ = ["Count", "OneOf", "Range", "Share", "argument", "build", "parse", "read", "settle"]
+__all__ = [
+    "Count",
+    "OneOf",
+    "Range",
+    "Share",
+    "argument",
+    "build",
+    "build_some",
+    "field_kinds",
+    "parse",
+    "read",
+    "settle",
+]
 
 T = TypeVar("T")
 MOST_ENTRIES = 100_000  # of a list or an object
@@ -82,6 +94,22 @@ def build(
         raise error(f"{where}: {problem}") from problem
 
 
+def build_some(kinds: Mapping[str, Any], value: Any, where: str, what: str = "setting") -> dict[str, Any]:
+    """Those of the named fields that `value` has, each as its kind says; `where` and `what` are for the message."""
+    try:
+        entries = _object(value, "")
+        if unknown := [name for name in entries if name not in kinds]:
+            raise _Wrong(_unknown(what, unknown[0], kinds))
+        return {name: _build(kinds[name], item, name) for name, item in entries.items()}
+    except _Wrong as wrong:
+        raise ConfigError(f"{where}: {wrong}" if where else str(wrong)) from None
+
+
+def field_kinds(kind: Any) -> dict[str, Any]:
+    """The annotations of a dataclass by field, for `build_some` and `parse`."""
+    return dict(_hints(kind))
+
+
 def settle(instance: Any) -> None:
     """For `__post_init__` of a frozen dataclass: every field is what its annotation says, lists become tuples."""
     hints: dict[str, Any] = _hints(type(instance))  # type: ignore[arg-type]
@@ -118,6 +146,10 @@ class _Wrong(Exception):
     """What was found and what was expected, with the place inside the file."""
 
 
+def _unknown(what: str, name: str, known: Iterable[str]) -> str:
+    return f"unknown {what} {shown(name, 60)!r}{did_you_mean(name, known)}; choose from {', '.join(sorted(known))}"
+
+
 def _wrong(place: str, value: Any, expected: str) -> _Wrong:
     found = shown(repr(value) if isinstance(value, str) else _as_json(value), 80)
     return _Wrong(f"{place} is {found}, expected {expected}" if place else f"{found} is not {expected}")
@@ -133,7 +165,8 @@ def _build(kind: Any, value: Any, place: str) -> Any:
         except _Wrong:
             built = None
         if built is None or not all(limit.holds(built) for limit in parts[1:]):
-            raise _wrong(place, value, describe(kind))
+            words = [word for limit in parts[1:] if isinstance(limit, OneOf) for word in limit.choices]
+            raise _wrong(place, value, describe(kind) + did_you_mean(value, words))
         return built
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in parts:

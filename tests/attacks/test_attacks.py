@@ -28,6 +28,13 @@ def test_every_class_has_a_sample() -> None:
     assert SAMPLE.keys() | ELSEWHERE == set(ALL)
 
 
+class TwoLines(VeloxSegError):
+    """What our errors are built not to be."""
+
+    def __str__(self) -> str:
+        return "a\nb"
+
+
 def test_the_judge_sees_what_has_not_held(tmp_path: Path) -> None:
     scan, output = tmp_path / "scan", tmp_path / "out"
     scan.write_text("voxels")
@@ -42,7 +49,7 @@ def test_the_judge_sees_what_has_not_held(tmp_path: Path) -> None:
 
     bad = {
         "not an error of ours": lambda: fails("x", RuntimeError),
-        "not one line": lambda: fails("a\nb"),
+        "not one line": lambda: fails("a\nb", TwoLines),
         "exit code 1": lambda: 1,
         "has changed": lambda: scan.write_text("others") and None,
         "a refusal left": refuse_late,

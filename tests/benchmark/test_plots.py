@@ -14,6 +14,13 @@ def row(title: str, runtime: str, size: float, rate: float) -> dict[str, Any]:
         "model": title.lower(),
         "title": title,
         "runtime": runtime,
+        "input": [2, 96, 96, 96],
+        "threads": 1,
+        "batch": 1,
+        "macs": 1e9 * size,
+        "peak_rss_mb": 300.0 * size,
+        "peak_gpu_mb": None,
+        "training_peak_rss_mb": 1000.0 if runtime == "torch" else None,
         "parameters": size * 1e6,
         "patches_per_second": rate,
         "patches_per_second_low": 0.9 * rate,
@@ -40,6 +47,8 @@ def test_names_keep_clear_of_each_other(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_pictures_are_written(tmp_path: Path) -> None:
     plots.plot_dice(ROWS, tmp_path / "dice.png")
+    plots.plot_memory(ROWS, tmp_path / "memory.png")
+    plots.plot_cost(ROWS, tmp_path / "cost.png")
     grown = [
         {"attention": kind, "patch": patch, "voxels": patch**3, "seconds": patch / 1e3, "memory_mb": 0.0}
         for kind in ("PWA", "full")
@@ -47,4 +56,4 @@ def test_pictures_are_written(tmp_path: Path) -> None:
     ]
     plots.plot_growth(grown, tmp_path / "growth.png")
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in tmp_path.iterdir())
-    assert len(list(tmp_path.iterdir())) == 2
+    assert len(list(tmp_path.iterdir())) == 4

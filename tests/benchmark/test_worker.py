@@ -14,9 +14,19 @@ from veloxseg.runtimes.native.runtime import is_built
 
 @pytest.mark.parametrize("name", ["s", "slim-unetr"])
 def test_a_training_step_learns(name: str) -> None:
-    step = training_step(replace(find_model(name), patch=(64, 32, 32) if name == "slim-unetr" else (64, 64, 64)))
+    model = replace(find_model(name), patch=(64, 32, 32) if name == "slim-unetr" else (64, 64, 64))
+    step = training_step(model.architecture, model.settings())
     losses = [step() for _ in range(3)]
     assert losses[-1] < losses[0]
+
+
+def test_time_and_memory_of_a_training_step_are_measured_on_the_models_own_input(tmp_path: Path) -> None:
+    model = find_model("s", patch=(32, 32, 32))
+    folder = write_folder(model, model.build(), tmp_path)
+    answer = worker.train({"threads": 1, "contenders": [{"folder": str(folder.path), "device": "cpu"}]})
+    assert answer["training_step_seconds"] > 0
+    assert answer["training_peak_rss_mb"] > 0
+    assert answer["training_peak_gpu_mb"] is None
 
 
 @pytest.mark.skipif(not is_built(), reason="the kernels were not built: no C compiler")

@@ -76,3 +76,10 @@ def test_info_on_nothing_known(tmp_path: object, capsys: pytest.CaptureFixture[s
 def test_two_dashes_are_no_value(capsys):
     assert main(["check", "x", "--workers=--"]) == 2
     assert "--workers: '--' is no value" in capsys.readouterr().err
+
+
+def test_a_path_that_no_file_can_have_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "x" * 5000]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "File name too long" in line
+    assert len(line) < 500

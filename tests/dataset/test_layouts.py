@@ -213,6 +213,13 @@ def test_names_from_outside_cannot_leave_their_folder(tmp_path: Path, row: dict[
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("name", ["9" * 400, "a\0b", "/" + "x" * 300, "list.json/ct.nii.gz"])
+def test_a_path_that_no_file_can_have_is_one_line(tmp_path: Path, name: str) -> None:
+    (tmp_path / "list.json").write_text(json.dumps({"cases": [{"case": "a", "ct": name}]}))
+    with pytest.raises(DatasetError, match="which is no path"):
+        open_dataset(tmp_path / "list.json")
+
+
 def test_unknown_folder_and_layout(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="no known layout"):
         open_dataset(tmp_path)

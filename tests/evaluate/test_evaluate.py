@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from veloxseg.dataset.cases import Selection
 from veloxseg.errors import ConfigError, DatasetError, GeometryError
 from veloxseg.evaluate import evaluate_folder
 from veloxseg.evaluate.labels import NAMED_REGIONS, parse_regions
@@ -94,12 +95,63 @@ def test_regions_join_values(tmp_path: Path) -> None:
     assert [found.values("p", region, "dice")[0] for region in ("WT", "TC", "ET")] == [1, 1, 0]
 
 
-def test_a_value_outside_all_regions_is_said(tmp_path: Path) -> None:
+def test_a_value_outside_all_regions_is_an_error_that_names_it(tmp_path: Path) -> None:
     save(tmp_path / "l" / "a.nii.gz", cube(3))
     save(tmp_path / "p" / "a.nii.gz", cube(3))
-    found = evaluate_folder(tmp_path / "p", tmp_path / "l", regions=NAMED_REGIONS["brats"])
-    assert any("label value 3 occurs" in line for line in found.warning_lines())
+    with pytest.raises(DatasetError, match=r"'a' holds label value 3, and no region does .*brats2016.*unscored=3"):
+        evaluate_folder(tmp_path / "p", tmp_path / "l", regions=NAMED_REGIONS["brats"])
+    found = evaluate_folder(tmp_path / "p", tmp_path / "l", regions=NAMED_REGIONS["brats2016"])
+    assert found.summary("p", "TC", "dice").mean == 1
     assert any("no file holds ET" in line for line in found.warning_lines())
+    chosen = evaluate_folder(tmp_path / "p", tmp_path / "l", regions=parse_regions(["ET=4", "unscored=3"]))
+    assert set(chosen.structures) == {"ET"}
+
+
+def test_brats_means_the_regions_of_the_data_set(tmp_path: Path) -> None:
+    """BraTS 2016 has a core that does not enhance, value 3; by the regions of 2021 a perfect TC was next to nothing."""
+    case = tmp_path / "data" / "HGG" / "brats_tcia_pat105_0001"
+    label = cube(3)
+    label[:4][label[:4] > 0] = 4
+    save(case / "VSD.Brain_3more.XX.O.OT.42" / "VSD.Brain_3more.XX.O.OT.42.mha", label)
+    for name in ("Flair", "T1", "T1c", "T2"):
+        save(case / f"VSD.Brain.XX.O.MR_{name}.1" / f"VSD.Brain.XX.O.MR_{name}.1.mha", label.astype(np.float32))
+    save(tmp_path / "p" / f"HGG_{case.name}.nii.gz", label)
+    for regions in (None, NAMED_REGIONS["brats"], NAMED_REGIONS["brats2016"]):
+        found = evaluate_folder(tmp_path / "p", tmp_path / "data", regions=regions)
+        assert [found.summary("p", name, "dice").mean for name in ("WT", "TC", "ET")] == [1, 1, 1]
+        assert found.structures["TC"] == (1, 3, 4)
+
+
+def test_values_are_matched_by_the_names_that_both_sides_give(dataset: Path) -> None:
+    """The model calls the lesion 3 and a vessel 1; the data set's lesion is 1."""
+    mask = cube(3)
+    mask[12:14] = 1
+    save(dataset / "other" / "case_0.nii.gz", mask)
+    plan = {"labels": {"background": 0, "vessel": 1, "lesion": 3}}
+    (dataset / "other" / "case_0.json").write_text(json.dumps({"models": [], "plan": plan}))
+    found = evaluate_folder(dataset / "other", dataset / "labels")
+    assert found.select("other", "lesion")[0].scores.dice == 1
+
+
+def test_labels_that_a_model_was_taught_as_one_are_scored_as_one(dataset: Path) -> None:
+    label = cube(1)
+    label[6:][label[6:] > 0] = 2
+    save(dataset / "two" / "labels" / "case_0.nii.gz", label)
+    (dataset / "two" / "dataset.json").write_text('{"labels": {"background": 0, "GTVp": 1, "GTVn": 2}}')
+    save(dataset / "one" / "case_0.nii.gz", cube(1))
+    plan = {"labels": {"background": 0, "tumour": 1}, "merged": {"tumour": {"GTVp": 1, "GTVn": 2}}}
+    (dataset / "one" / "case_0.json").write_text(json.dumps({"models": [], "plan": plan}))
+    found = evaluate_folder(dataset / "one", dataset / "two" / "labels")
+    assert found.structures == {"tumour": (1, 2)}
+    assert found.mean() == 1
+
+
+def test_names_come_from_the_prediction_where_the_labels_have_none(tmp_path: Path) -> None:
+    save(tmp_path / "l" / "a.nii.gz", cube(2))
+    save(tmp_path / "p" / "a.nii.gz", cube(2))
+    record = {"models": [], "plan": {"labels": {"background": 0, "liver": 1, "tumour": 2}}}
+    (tmp_path / "p" / "a.json").write_text(json.dumps(record))
+    assert "tumour" in evaluate_folder(tmp_path / "p", tmp_path / "l").structures
 
 
 def test_file_types_may_differ(tmp_path: Path) -> None:
@@ -322,3 +374,16 @@ def test_ignored_voxels_are_not_scored(dataset: Path) -> None:
     found = evaluate_folder(dataset / "good", dataset / "labels")
     assert list(found.structures) == ["lesion"]
     assert found.values("good", "lesion", "dice")[0] == 1
+
+
+def test_test_cases_without_labels_are_said(dataset: Path) -> None:
+    rows = "case,ct,label,split\ncase_0,a.nii,labels/case_0.nii.gz,train\ncase_1,b.nii,,test\n"
+    (dataset / "list.csv").write_text(rows)
+    with pytest.raises(DatasetError, match="have no labels, only 1 train have; choose another --split"):
+        evaluate_folder(dataset / "good", dataset / "list.csv", selection=Selection(split="test"))
+    assert evaluate_folder(dataset / "good", dataset / "list.csv").cases == ("case_0",)
+    with pytest.raises(ConfigError, match="a folder of label maps, which has no splits"):
+        evaluate_folder(dataset / "good", dataset / "labels", selection=Selection(split="test"))
+    named = evaluate_folder(dataset / "good", dataset / "labels", selection=Selection(names=("case_2",)))
+    assert named.cases == ("case_2",)
+    assert named.extra == {"good": ()}

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from veloxseg.model.layers import CellConv3d, Conv3d, Dropout, PixelShuffle3d
+from veloxseg.model.layers import CellConv3d, Conv3d, Dropout, InstanceNorm, PixelShuffle3d
 
 
 def test_dropout_keeps_the_mean_and_the_rate() -> None:
@@ -48,3 +48,18 @@ def test_pixel_shuffle_follows_the_stated_order() -> None:
     for output in range(2):
         for i, j, k in torch.cartesian_prod(*[torch.arange(2)] * 3).tolist():
             assert shuffled[0, output, i, j, k] == output * 8 + i * 4 + j * 2 + k
+
+
+def test_instance_norm_in_half_precision_has_the_gradient_of_full_precision() -> None:
+    """Two nearly equal voxels, as in the deepest stage: statistics rounded to bfloat16 would see no difference."""
+    torch.manual_seed(0)
+    image = (5 + 0.05 * torch.randn(2, 8, 1, 1, 2)).bfloat16()
+    weights = torch.randn(2, 8, 1, 1, 2)
+
+    def gradient(image: Tensor) -> Tensor:
+        image = image.detach().requires_grad_()
+        (InstanceNorm()(image) * weights).sum().backward()
+        assert image.grad is not None
+        return image.grad.double()
+
+    torch.testing.assert_close(gradient(image), gradient(image.double()), atol=1e-3, rtol=0.01)

@@ -1,4 +1,4 @@
-"""The registry: light to import, helpful when a name is wrong, and true to the paper's table."""
+"""The registry: light to import, helpful when a name is wrong, and it says where each peer comes from."""
 
 import subprocess
 import sys
@@ -8,7 +8,6 @@ import pytest
 from safetensors.torch import load_file
 
 from veloxseg.errors import ConfigError, ShapeError
-from veloxseg.model.count import macs_as_published, parameters_as_published
 from veloxseg.model_folder import differing_names, save_weights
 from veloxseg.peers.registry import PEERS, build_peer
 
@@ -42,27 +41,3 @@ def test_every_entry_says_where_it_comes_from_and_how_close_it_is() -> None:
     for name, peer in PEERS.items():
         assert all([peer.paper, peer.source, peer.closeness]), name
         assert 2015 < peer.year < 2027
-        assert (peer.parameters is None) == (peer.macs is None)
-
-
-# the other files of this folder hold the figures of the peers that they test
-HERE = (
-    "unet",
-    "vnet",
-    "mednext-s",
-    "unetr",
-    "swin-unetr",
-    "unetr++",
-    "u-kan",
-    "segformer-3d",
-    "slim-unetr",
-    "superlightnet",
-)
-
-
-@pytest.mark.parametrize("name", HERE)
-def test_figures_are_those_of_the_papers_table_within_three_percent(name: str) -> None:
-    peer = PEERS[name]
-    network = build_peer(name, (1, 1), 2, (96, 96, 96))
-    assert parameters_as_published(network) == pytest.approx(peer.parameters * 1e6, rel=0.03)
-    assert macs_as_published(network, (1, 2, 96, 96, 96)) == pytest.approx(peer.macs * 1e9, rel=0.03)

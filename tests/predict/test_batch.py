@@ -103,7 +103,7 @@ def test_inputs_that_make_no_sense(folder, tmp_path):
         find_cases([f"ct={file}", "pet=nothing.nii"], ("ct", "pet"))
     with pytest.raises(DatasetError, match="channel 1"):
         find_cases([str(folder)], ("ct",))
-    with pytest.raises(DatasetError, match="not a folder"):
+    with pytest.raises(DatasetError, match="does not exist"):
         find_cases([str(tmp_path / "nothing")], ("ct", "pet"))
 
 
@@ -184,3 +184,10 @@ def test_one_volume_of_a_4d_file_is_picked_by_a_flag(
     assert main([*plain, "-o", str(tmp_path / "plain.nii.gz")]) == 0
     masks = [np.asarray(nib.load(tmp_path / name).dataobj) for name in ("mask.nii.gz", "plain.nii.gz")]
     assert np.array_equal(*masks)
+
+
+def test_one_file_from_a_modality_that_the_model_does_not_know(exported, folder, tmp_path, capsys):
+    scan, mask = folder / "case0_0000.nii.gz", tmp_path / "mask.nii.gz"
+    assert main(["predict", "-m", str(exported["openvino"]), "-i", f"mr={scan}", "-o", str(mask)]) == 2
+    assert "modality" in capsys.readouterr().err
+    assert not mask.exists()

@@ -102,28 +102,35 @@ def test_two_nodes_give_the_files_of_one_machine(nodes, exported, folder, tmp_pa
     assert "1 workers" in again.stdout
 
 
-# an extra is called before a mask is written: a place to die in
+# a job of another class travels to the workers whole; its predictor is a place to die in
 FATAL = """
 import json, os, time
 from pathlib import Path
 import ray
+from veloxseg.predict.batch import Wanted
 from veloxseg.predict.inputs import find_cases
 from veloxseg.predict.cluster import Job, predict_on_cluster
-from veloxseg.predict.predictor import Options
+from veloxseg.predict.predictor import Options, Predictor
 
 held = Path({held!r})
 
-def extra(result, scans, path):
-    if ray.get_runtime_context().get_node_id() == {lost!r}:
-        held.touch()
-        time.sleep(600)
-    while not held.exists():
-        time.sleep(0.05)
-    if path.name.startswith("case3"):
-        os._exit(1)
+class Fatal(Predictor):
+    def __call__(self, scans, progress=None):
+        if ray.get_runtime_context().get_node_id() == {lost!r}:
+            held.touch()
+            time.sleep(600)
+        while not held.exists():
+            time.sleep(0.05)
+        if any("case3" in str(path) for path in scans.sources.values()):
+            os._exit(1)
+        return super().__call__(scans, progress)
 
-job = Job(models=(Path({model!r}),), runtime="openvino", threads=1, options=Options(), output=Path({output!r}),
-          suffix=None, extras=(extra,))
+class FatalJob(Job):
+    def open(self):
+        return Fatal(self.models, runtime=self.runtime, threads=self.threads, options=self.options)
+
+job = FatalJob(models=(Path({model!r}),), runtime="openvino", threads=1, options=Options(), output=Path({output!r}),
+               wanted=Wanted())
 cases = find_cases([{folder!r}], ("ct", "pet"))
 print(json.dumps(predict_on_cluster({address!r}, job, cases)))
 """

@@ -1,5 +1,6 @@
 """From scans to a mask on the scans' own grid, with its provenance."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import nibabel
@@ -131,13 +132,14 @@ def test_scans_that_do_not_touch_are_refused(predictor, make_scans):
         predictor(Scans({"ct": make_scans()["ct"], "pet": make_scans(affine=far)["pet"]}))
 
 
-def test_memory_is_estimated_and_kept(exported, case, reference):
+def test_memory_is_estimated_and_kept(exported, case, reference, monkeypatch):
     enough = Predictor([exported["openvino"]], threads=1, options=Options(max_ram=2.0))
     expected = enough.estimate(Scans(case))
     assert expected.frugal_gib <= expected.gib < 2
     assert expected.seconds > 0
-    # between the two figures the scans are read one at a time, with the same result
-    enough.options = Options(max_ram=(expected.gib + expected.frugal_gib) / 2)
+    # between the two figures, which differ for large cases, the scans are read one at a time, with the same result
+    monkeypatch.setattr(enough, "estimate", lambda scans: replace(expected, frugal_bytes=expected.bytes / 2))
+    enough.options = Options(max_ram=0.75 * expected.gib)
     scans = Scans(case)
     assert (enough(scans).array == reference).all()
     assert scans.frugal

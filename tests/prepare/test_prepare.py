@@ -13,6 +13,7 @@ import pytest
 
 from support.cases import from_network
 from veloxseg.cli import main
+from veloxseg.dataset.check import check_dataset
 from veloxseg.dataset.dataset import Case, Dataset
 from veloxseg.dataset.layouts import open_dataset
 from veloxseg.errors import DatasetError
@@ -185,3 +186,63 @@ def test_the_plan_does_not_know_the_test_cases(tmp_path: Path) -> None:
     prepare(open_dataset(folder), tmp_path / "second", settings)
     for name in ("plan.json", "fingerprint.json"):
         assert (tmp_path / "first" / name).read_text() == (tmp_path / "second" / name).read_text()
+
+
+def renamed_copy(case: Case, folder: Path, name: str) -> Case:
+    """The same scans under other names, not compressed, with their first axis stored the other way round."""
+    images = {}
+    for modality, file in case.images.items():
+        scan = nib.load(file)
+        turned = nib.as_closest_canonical(scan).slicer[::-1]
+        images[modality] = folder / f"{name}_{modality}.nii"
+        nib.save(nib.Nifti1Image(np.asarray(turned.dataobj), turned.affine), images[modality])
+    assert case.label is not None
+    label = nib.as_closest_canonical(nib.load(case.label)).slicer[::-1]
+    nib.save(label, folder / f"{name}_label.nii")
+    return Case(name=name, patient=name, images=images, label=folder / f"{name}_label.nii")
+
+
+def test_the_same_scan_in_train_and_test_is_refused(make_dataset: Callable[..., Dataset], tmp_path: Path) -> None:
+    dataset = make_dataset(4)
+    copy = renamed_copy(dataset.cases[1], tmp_path, "stranger")
+    with_copy = replace(dataset, cases=(*dataset.cases, replace(copy, split="test")))
+    with pytest.raises(DatasetError, match=r"case_1 \(\w+\) and stranger \(test\) hold the same ct scan"):
+        prepare(with_copy, tmp_path / "out", SETTINGS)
+    (problem,) = (p for p in check_dataset(with_copy).problems if p.kind == "duplicate")
+    assert (problem.level, problem.case) == ("error", "stranger")
+    assert "the same voxels as case case_1 (ct, train and test)" in problem.problem
+
+
+def test_the_same_scan_twice_in_one_part_is_a_warning(
+    make_dataset: Callable[..., Dataset], tmp_path: Path, capsys: Any
+) -> None:
+    dataset = make_dataset(4)
+    copy = replace(renamed_copy(dataset.cases[1], tmp_path, "stranger"), patient=dataset.cases[1].patient)
+    with_copy = replace(dataset, cases=(*dataset.cases, copy))
+    prepare(with_copy, tmp_path / "out", SETTINGS)
+    assert "stranger and case_1 hold the same ct scan" in capsys.readouterr().err
+    (problem,) = (p for p in check_dataset(with_copy).problems if p.kind == "duplicate")
+    assert problem.level == "warning"
+
+
+def test_unlabelled_test_cases_leave_all_labelled_ones_to_training(
+    make_dataset: Callable[..., Dataset], tmp_path: Path
+) -> None:
+    dataset = make_dataset(6)
+    unlabelled = replace(dataset.cases[5], label=None, split="test")
+    split = prepare(replace(dataset, cases=(*dataset.cases[:5], unlabelled)), tmp_path / "out", SETTINGS).split()
+    assert (len(split.train), len(split.validation), split.test) == (4, 1, ())
+
+
+def test_cases_json_holds_the_content_of_every_scan(make_dataset: Callable[..., Dataset], tmp_path: Path) -> None:
+    prepared = prepare(make_dataset(3), tmp_path / "out", SETTINGS)
+    scans = [scan for case in prepared.cases for scan in case.scans.values()]
+    assert len(set(scans)) == 6
+    assert str(tmp_path) not in (tmp_path / "out" / "cases.json").read_text()
+    listing = json.loads((tmp_path / "out" / "cases.json").read_text())
+    for entry in listing["cases"]:
+        del entry["scans"]
+    (tmp_path / "out" / "cases.json").write_text(json.dumps(listing))  # as older versions wrote it
+    learning = Prepared.open(tmp_path / "out").learning(prepared.split(), ("ct",))
+    assert not learning.by_content
+    assert prepared.learning(prepared.split(), ("ct",)).by_content

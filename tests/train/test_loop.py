@@ -200,10 +200,10 @@ def test_a_timed_training_keeps_its_time(prepared: Path, tmp_path: Path, quick: 
     assert state.history[-1]["validation_dice"] is not None  # the last epoch counts, however the plan has changed
 
 
-def test_bf16_trains(prepared: Path, tmp_path: Path, quick: dict[str, Any]) -> None:
-    quick |= {"epochs": 1, "steps_per_epoch": 1, "precision": "bf16-mixed"}
-    assert train(prepared, tmp_path / "run", quick).finished
-    assert load_file(tmp_path / "run/model/model.safetensors")["head.0.weight"].dtype == torch.float32
+def test_bf16_is_refused_on_a_cpu(prepared: Path, tmp_path: Path, quick: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"for GPUs.*32-true"):
+        train(prepared, tmp_path / "run", quick | {"precision": "bf16-mixed"}, accelerator="cpu")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

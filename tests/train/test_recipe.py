@@ -7,7 +7,8 @@ import pytest
 
 from support.tiny_training import plan_of
 from veloxseg.errors import ConfigError
-from veloxseg.train.recipe import Recipe, choose_modalities, network_settings, parse_overrides
+from veloxseg.train.recipe import Recipe, choose_modalities, network_settings
+from veloxseg.train.settings import parse_overrides
 
 
 def test_defaults_are_the_papers() -> None:

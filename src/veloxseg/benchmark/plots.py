@@ -1,4 +1,4 @@
-"""Pictures of a benchmark: throughput against parameters, Dice against throughput, growth with the volume."""
+"""Pictures of a benchmark: throughput, Dice, memory, cost and growth with the volume."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 from veloxseg.files import atomic_path
 
-__all__ = ["plot_dice", "plot_growth", "plot_throughput"]
+__all__ = ["plot_all", "plot_cost", "plot_dice", "plot_growth", "plot_memory", "plot_throughput"]
 
 Row = dict[str, Any]
 OURS, PEER, LINK = "#c8102e", "#33628f", "#9aa5b1"
@@ -20,12 +20,57 @@ PLACES = (
     ((0, -11), "center"),
 )
 MARKERS = {"torch": "o", "onnx": "s", "openvino": "^", "native": "D"}
+_PROCESS_MEMORY = ("peak_rss_mb", "training_peak_rss_mb")
 RUNTIME_NAMES = {"torch": "eager PyTorch", "onnx": "onnxruntime", "openvino": "OpenVINO", "native": "our kernels"}
 
 
+def plot_all(rows: Sequence[Row], folder: Path) -> list[Path]:
+    """Every picture that the rows of one benchmark allow; those of the least threads and batch 1."""
+    threads = min(row["threads"] for row in rows)
+    shown = [row for row in rows if row["threads"] == threads and row["batch"] == 1 and row["patches_per_second"]]
+    written = [folder / "throughput.png", folder / "memory.png"]
+    plot_throughput(shown, written[0])
+    plot_memory(shown, written[1])
+    if any(row["published"]["dice"] is not None for row in shown):
+        written.append(folder / "dice.png")
+        plot_dice(shown, written[-1])
+    return written
+
+
+def plot_memory(rows: Sequence[Row], path: Path) -> None:
+    """Peak memory of prediction and, where it was measured, of a training step, a bar each."""
+    gpu = any(row["peak_gpu_mb"] is not None for row in rows)
+    where, keys = ("GPU", ("peak_gpu_mb", "training_peak_gpu_mb")) if gpu else ("process", _PROCESS_MEMORY)
+    figure, axes = _figure(f"Peak memory of the {where}, {_conditions(rows)}", height=1.5 + 0.35 * len(rows))
+    ordered = sorted(rows, key=lambda row: -(row[keys[0]] or 0))
+    names = [f"{row['title']}, {RUNTIME_NAMES.get(row['runtime'], row['runtime'])}" for row in ordered]
+    for key, label, shift in zip(keys, ("prediction", "training step, batch 2"), (0.2, -0.2), strict=True):
+        places = [place + shift for place, row in enumerate(ordered) if row[key] is not None]
+        values = [row[key] for row in ordered if row[key] is not None]
+        if values:
+            axes.barh(places, values, height=0.38, color=OURS if shift > 0 else PEER, label=label)
+    axes.set_yticks(range(len(ordered)), names)
+    axes.set(xlabel="MB")
+    axes.grid(visible=False, axis="y")
+    axes.legend(frameon=False)
+    _save(figure, path)
+
+
+def plot_cost(rows: Sequence[Row], path: Path) -> None:
+    """Real multiply-accumulates against parameters, both counted here."""
+    size = "×".join(map(str, rows[0]["input"]))
+    figure, axes = _figure(f"Work against size, input {size}")
+    points = [(row, row["parameters"] / 1e6, row["macs"] / 1e9) for row in rows]
+    for row, parameters, work in points:
+        axes.scatter(parameters, work, color=_colour(row))
+    axes.set(xscale="log", yscale="log", xlabel="parameters / million", ylabel="multiply-accumulates of a patch / G")
+    _write_labels(figure, axes, points)
+    _save(figure, path)
+
+
 def plot_throughput(rows: Sequence[Row], path: Path) -> None:
-    """Patches/s on one thread against parameters; runtimes of one model stand above each other."""
-    figure, axes = _figure("Throughput against size, 96³ patches, one thread, batch 1")
+    """Patches/s against parameters; runtimes of one model stand above each other."""
+    figure, axes = _figure(f"Throughput against size, {_conditions(rows)}")
     labels: list[tuple[Row, float, float]] = []
     for model in dict.fromkeys(row["model"] for row in rows):
         mine = sorted((r for r in rows if r["model"] == model), key=lambda r: r["patches_per_second"])
@@ -47,8 +92,8 @@ def plot_throughput(rows: Sequence[Row], path: Path) -> None:
 
 
 def plot_dice(rows: Sequence[Row], path: Path) -> None:
-    """The paper's Dice on AutoPET-II against the throughput measured here: each model in its fastest runtime."""
-    figure, axes = _figure("Published Dice (AutoPET-II) against throughput measured here, one thread")
+    """The paper's Dice against the throughput measured here: each model in its fastest runtime."""
+    figure, axes = _figure(f"Published Dice against throughput measured here, {_conditions(rows)}")
     labels: list[tuple[Row, float, float]] = []
     for model in dict.fromkeys(row["model"] for row in rows):
         best = max((r for r in rows if r["model"] == model), key=lambda r: r["patches_per_second"])
@@ -88,13 +133,22 @@ def plot_growth(rows: Sequence[Row], path: Path) -> None:
     _save(figure, path)
 
 
-def _figure(title: str) -> tuple[Any, Any]:
+def _conditions(rows: Sequence[Row]) -> str:
+    """What all rows share, for a title."""
+    inputs = {"×".join(map(str, row["input"])) for row in rows if "input" in row}  # older figures have none
+    size = f"input {inputs.pop()}" if len(inputs) == 1 else "own inputs"
+    threads, device = rows[0]["threads"], rows[0].get("device", "cpu")
+    place = f"{threads} thread{'s' if threads != 1 else ''}" if device == "cpu" else device
+    return f"{size}, {place}, batch 1"
+
+
+def _figure(title: str, height: float = 6.0) -> tuple[Any, Any]:
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(9, 6), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(9, height), layout="constrained")
     axes.set_title(title, loc="left")
     axes.grid(alpha=0.25, which="both")
     axes.spines[["top", "right"]].set_visible(False)

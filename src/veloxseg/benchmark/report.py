@@ -34,17 +34,21 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "runtime": lambda row: row["runtime"],
     "threads": lambda row: str(row["threads"]),
     "batch": lambda row: str(row["batch"]),
+    "input": lambda row: "×".join(map(str, row.get("input", ()))) or "–",
     "parameters M": lambda row: _beside(row["parameters"] / 1e6, row["published"]["parameters"]),
     "MACs G": lambda row: _number(row["macs"] / 1e9),
     "as published": lambda row: _beside(row["macs_as_published"] / 1e9, row["published"]["macs"]),
     "patches/s": _rate,
     "paper's CPU": lambda row: _number(row["published"]["cpu"]),
     "× U": lambda row: _number(row["times_unet"], 1),
+    "GPU MB": lambda row: _number(row["peak_gpu_mb"], 0),
+    "paper's GPU MB": lambda row: _number(row["published"]["inference_mb"] if row["peak_gpu_mb"] else None, 0),
     "RSS MB": lambda row: _number(row["peak_rss_mb"], 0),
     "cold start s": lambda row: _number(row["cold_start_seconds"]),
     "file MB": lambda row: _number(row["file_mb"], 1),
     "training step s": lambda row: _number(row["training_step_seconds"], 1),
     "training RSS MB": lambda row: _number(row["training_peak_rss_mb"], 0),
+    "training GPU MB": lambda row: _number(row["training_peak_gpu_mb"], 0),
 }
 
 
@@ -55,6 +59,8 @@ def _cells(rows: Sequence[Row]) -> list[list[str]]:
     kept = {name: cells for name, cells in columns.items() if any(cell != "–" for cell in cells)}
     if set(kept.get("batch", [])) == {"1"}:
         del kept["batch"]
+    if len(set(kept.get("input", []))) == 1:
+        del kept["input"]
     return [list(kept), *(list(cells) for cells in zip(*kept.values(), strict=True))]
 
 

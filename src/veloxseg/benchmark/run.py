@@ -18,12 +18,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from veloxseg.benchmark.counts import count
 from veloxseg.benchmark.models import YARDSTICK, BenchmarkModel, find_model, write_folder
 from veloxseg.console import say, warn
-from veloxseg.errors import ConfigError, VeloxSegError
+from veloxseg.errors import ConfigError, VeloxSegError, shown
 from veloxseg.machine import allowed_cores, describe
 from veloxseg.model_folder import ModelFolder
 from veloxseg.runtimes import RUNTIMES, obstacle
+from veloxseg.types import Size
 
 __all__ = ["benchmark"]
 
@@ -38,6 +40,7 @@ class Contender:
     batch: int
     folder: Path
     counts: dict[str, Any]
+    device: str = "cpu"
     measured: dict[str, Any] = field(default_factory=dict)
 
     def trains(self, requested: Sequence[str]) -> bool:
@@ -46,9 +49,9 @@ class Contender:
 
     def job(self) -> dict[str, Any]:
         return {
-            "model": self.model.name,
             "folder": str(self.folder),
             "runtime": self.runtime,
+            "device": self.device,
             "batch": self.batch,
             "input_shape": self.model.input_shape,
         }
@@ -59,26 +62,38 @@ def benchmark(
     runtimes: Sequence[str] = tuple(reversed(RUNTIMES)),
     threads: Sequence[int] | None = None,
     *,
+    own: Sequence[BenchmarkModel] = (),
+    task: str | None = None,
+    patch: Size | None = None,
     batches: Sequence[int] = (1,),
     training: bool = False,
+    device: str = "cpu",
 ) -> list[dict[str, Any]]:
     """Measures and returns one row per model, runtime, thread count and batch size.
+
+    `task` and `patch` are the input of all named models, the yardstick too; `own` ones keep theirs.
 
     `threads` defaults to one and all cores. Batches beyond 1 run in torch only: exported graphs have batch 1.
     With `training`, the memory and time of a training step are measured too (slow for large peers).
     """
-    chosen = [find_model(name) for name in dict.fromkeys([*models, YARDSTICK])]
+    chosen = [*(find_model(name, task, patch) for name in dict.fromkeys([*models, YARDSTICK])), *own]
+    requested = [*models, *(model.name for model in own)]
     if unknown := [name for name in runtimes if name not in RUNTIMES]:
         raise ConfigError(f"there is no runtime {unknown[0]!r}; choose from {', '.join(reversed(RUNTIMES))}")
     counts = sorted({min(count, len(allowed_cores())) for count in threads or (1, len(allowed_cores()))})
+    if device != "cpu":
+        check_device(device)
+        runtimes = [name for name in runtimes if not RUNTIMES[name].cpu_only] or ["torch"]
     machine = describe()
     with tempfile.TemporaryDirectory(prefix="veloxseg-benchmark-") as temporary:
-        contenders = _prepare(chosen, runtimes, counts, batches, requested=models, root=Path(temporary))
+        contenders = _prepare(chosen, runtimes, counts, batches, requested=requested, root=Path(temporary))
+        for contender in contenders:
+            contender.device = device
         for count in counts:
             _time([c for c in contenders if c.threads == count], Path(temporary))
         for contender in contenders:
             say(f"  memory and cold start: {contender.model.title}, {contender.runtime}")
-            _probe(contender, Path(temporary), training=training and contender.trains(models))
+            _probe(contender, Path(temporary), training=training and contender.trains(requested))
     return [_row(contender, machine) for contender in contenders]
 
 
@@ -99,7 +114,7 @@ def _prepare(
             wanted.insert(0, "torch")
         say(f"  preparing {model.title}")
         network = model.build()
-        counts = _counts(model, network)
+        counts = count(model, network)
         folder = write_folder(model, network, root / model.name)
         for runtime in wanted:
             if (reason := obstacle(folder, runtime)) is not None:
@@ -120,6 +135,17 @@ def _prepare(
     return contenders
 
 
+def check_device(device: str) -> None:
+    """Refuses a device that is not there, before anything is built."""
+    import torch
+
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"device {shown(device)!r} cannot be used ({shown(reason)}); leave --device out") from error
+
+
 def _exported(folder: ModelFolder, runtime: str, target: Path) -> Path:
     """The folder that the runtime reads: the weights themselves for torch, an exported graph otherwise."""
     if RUNTIMES[runtime].writer is None:
@@ -130,17 +156,6 @@ def _exported(folder: ModelFolder, runtime: str, target: Path) -> Path:
     convert(folder, runtime, target)
     replace(folder, path=target).write_description()
     return target
-
-
-def _counts(model: BenchmarkModel, network: Any) -> dict[str, Any]:
-    from veloxseg.model.count import macs, macs_as_published, parameters, parameters_as_published
-
-    return {
-        "parameters": parameters(network),
-        "parameters_as_published": parameters_as_published(network),
-        "macs": macs(network, model.input_shape),
-        "macs_as_published": macs_as_published(network, model.input_shape),
-    }
 
 
 def _size_mb(folder: Path) -> float:
@@ -189,7 +204,9 @@ def _row(contender: Contender, machine: dict[str, Any]) -> dict[str, Any]:
     return {
         "model": contender.model.name,
         "title": contender.model.title,
+        "input": list(contender.model.input_shape[1:]),
         "runtime": contender.runtime,
+        "device": contender.device,
         "threads": contender.threads,
         "batch": batch,
         **contender.counts,
@@ -199,9 +216,11 @@ def _row(contender: Contender, machine: dict[str, Any]) -> dict[str, Any]:
         "runs": measured.get("runs"),
         "times_unet": measured.get("times_unet"),
         "peak_rss_mb": measured.get("peak_rss_mb"),
+        "peak_gpu_mb": measured.get("peak_gpu_mb"),
         "cold_start_seconds": measured.get("cold_start_seconds"),
         "training_step_seconds": measured.get("training_step_seconds"),
         "training_peak_rss_mb": measured.get("training_peak_rss_mb"),
+        "training_peak_gpu_mb": measured.get("training_peak_gpu_mb"),
         "published": asdict(contender.model.published),
         "machine": machine,
     }

@@ -4,6 +4,8 @@
 `probe`   one contender alone: seconds from the start of the process to its first result, and its peak memory.
 `train`   one contender alone: seconds and peak memory of a training step, forward, loss, backward and update.
 
+Memory is the process's, and on a GPU also the most that torch's allocator reserved there, as in the paper's table.
+
 The job says what to do; the answer is written into the file that it names.
 """
 
@@ -15,9 +17,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from veloxseg.benchmark.models import BenchmarkModel, find_model
 from veloxseg.console import say
 from veloxseg.machine import peak_rss_mb, pin
+from veloxseg.model_folder import ModelFolder, build_network
 
 __all__ = ["main", "training_step"]
 
@@ -51,18 +53,35 @@ def probe(job: dict[str, Any]) -> dict[str, float | None]:
     run, _ = _open(job["contenders"][0], job["threads"])
     run()
     first = time.monotonic() - job["started"]
-    return {"cold_start_seconds": first, "peak_rss_mb": peak_rss_mb()}
+    gpu = peak_gpu_mb(job["contenders"][0]["device"])
+    return {"cold_start_seconds": first, "peak_rss_mb": peak_rss_mb(), "peak_gpu_mb": gpu}
 
 
 def train(job: dict[str, Any]) -> dict[str, float | None]:
     import torch
 
     torch.set_num_threads(job["threads"])
-    step = training_step(find_model(job["contenders"][0]["model"]))
+    contender = job["contenders"][0]
+    folder = ModelFolder.open(contender["folder"])
+    step = training_step(folder.architecture, folder.network, contender["device"])
     step()  # the second step has the optimiser's memory and warm caches
     start = time.perf_counter()
     step()
-    return {"training_step_seconds": time.perf_counter() - start, "training_peak_rss_mb": peak_rss_mb()}
+    return {
+        "training_step_seconds": time.perf_counter() - start,
+        "training_peak_rss_mb": peak_rss_mb(),
+        "training_peak_gpu_mb": peak_gpu_mb(contender["device"]),
+    }
+
+
+def peak_gpu_mb(device: str) -> float | None:
+    """The most memory that torch's allocator held on the GPU; None for another device."""
+    import sys
+
+    torch = sys.modules.get("torch")  # a runtime without torch is not on a GPU, and must not pay for the import
+    if torch is None or not device.startswith("cuda"):
+        return None
+    return round(torch.cuda.max_memory_reserved(device) / 2**20, 1)
 
 
 def _open(contender: dict[str, Any], threads: int) -> tuple[Callable[[], object], int]:
@@ -71,10 +90,10 @@ def _open(contender: dict[str, Any], threads: int) -> tuple[Callable[[], object]
 
     import numpy as np
 
-    from veloxseg.model_folder import ModelFolder
     from veloxseg.runtimes import open_runtime
 
-    runtime = open_runtime(ModelFolder.open(contender["folder"]), contender["runtime"], threads=threads)
+    folder = ModelFolder.open(contender["folder"])
+    runtime = open_runtime(folder, contender["runtime"], threads=threads, device=contender.get("device", "cpu"))
     shape = (contender["batch"], *contender["input_shape"][1:])
     window = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
     if (windows := runtime.windows_at_once) == 1:
@@ -83,7 +102,7 @@ def _open(contender: dict[str, Any], threads: int) -> tuple[Callable[[], object]
     return lambda: list(pool.map(runtime, [window] * windows)), windows
 
 
-def training_step(model: BenchmarkModel) -> Callable[[], float]:
+def training_step(architecture: str, settings: dict[str, Any], device: str = "cpu") -> Callable[[], float]:
     """One step on random data, giving its loss. VeloxSeg trains with its teachers, a peer with its one output."""
     import torch
 
@@ -92,11 +111,12 @@ def training_step(model: BenchmarkModel) -> Callable[[], float]:
     from veloxseg.model.sdkt import SDKTModel
 
     torch.manual_seed(0)
-    image = torch.randn(TRAINING_BATCH, *model.input_shape[1:])
-    label = torch.randint(model.classes, (TRAINING_BATCH, *model.patch))
-    teaches = model.preset is not None
-    network = SDKTModel(NetworkConfig.from_json(model.settings())) if teaches else model.build()
-    network.train()
+    channels, patch = sum(settings["in_channels"]), settings["patch"]
+    image = torch.randn(TRAINING_BATCH, channels, *patch).to(device)
+    label = torch.randint(settings["classes"], (TRAINING_BATCH, *patch)).to(device)
+    teaches = architecture == "veloxseg" and settings["attention"] != "none"
+    network = SDKTModel(NetworkConfig.from_json(settings)) if teaches else build_network(architecture, settings)
+    network.to(device).train()
     optimiser = torch.optim.AdamW(network.parameters())
 
     def step() -> float:

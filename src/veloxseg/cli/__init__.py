@@ -29,6 +29,7 @@ VERBS = (
     "benchmark",
     "info",
     "convert",
+    "nnunet",
 )
 
 
@@ -57,10 +58,25 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{shown(message, 400)}; see `{self.prog} -h`")
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        return super().parse_known_args(None if args is None else _spread(args), namespace)
+
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         if action.option_strings and arg_strings == ["--"]:  # of which argparse makes an empty list
             self.error(f"argument {action.option_strings[-1]}: '--' is no value")
         return super()._get_values(action, arg_strings)
+
+
+def _spread(words: Sequence[str]) -> list[str]:
+    """`--set a=1 b=2` as `--set a=1 --set b=2`; a word without `=` behind them is none of them."""
+    result: list[str] = []
+    settings = False
+    for word in words:
+        if settings and "=" in word and not word.startswith("-") and result[-1] != "--set":
+            result.append("--set")
+        settings = word == "--set" or (settings and "=" in word and not word.startswith("-"))
+        result.append(word)
+    return result
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -88,8 +104,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             "error: not enough memory; use smaller scans, fewer --workers, or predict with --max-ram", file=sys.stderr
         )
         return 2
+    except OSError as error:  # what files and folders are like is no fault of the program
+        if arguments.debug:
+            raise
+        where = "" if error.filename is None else f"{shown(error.filename)}: "
+        reason = f"{where}{error.strerror or shown(error)}; check the path, its rights and the disk"
+        print(f"error: {reason}", file=sys.stderr)
+        return 2
     except Exception as error:
         if arguments.debug:
             raise
-        print(f"internal error: {type(error).__name__}: {error} (--debug shows where)", file=sys.stderr)
+        print(f"internal error: {type(error).__name__}: {shown(error, 400)} (--debug shows where)", file=sys.stderr)
         return 1

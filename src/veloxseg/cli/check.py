@@ -6,29 +6,28 @@ alone give 0.
 
 import argparse
 
+from veloxseg.cli.cases import CASES, add_selection, selection
 from veloxseg.cli.numbers import few
 
 SUMMARY = "find every problem of a data set before it is used"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from veloxseg.dataset.layouts import LAYOUTS
-
-    parser.add_argument("dataset", metavar="DATASET", help="folder of the data set, or a .csv/.json list of cases")
-    parser.add_argument("--layout", default="auto", choices=["auto", *LAYOUTS], help="how the data set is laid out")
+    parser.add_argument("dataset", metavar="CASES", help=CASES)
+    add_selection(parser)
     parser.add_argument("--json", metavar="FILE", help="also write the problems as JSON")
     parser.add_argument("--workers", type=few, metavar="N", help="processes (default: one per core, at most 8)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     from veloxseg.console import say
+    from veloxseg.dataset.cases import open_cases
     from veloxseg.dataset.check import check_dataset
-    from veloxseg.dataset.layouts import open_dataset
     from veloxseg.dataset.problems import print_problems
     from veloxseg.files import write_json
     from veloxseg.machine import default_workers
 
-    dataset = open_dataset(arguments.dataset, arguments.layout)
+    dataset = open_cases(arguments.dataset, selection(arguments))
     say(f"{dataset.name}: {len(dataset.cases)} cases of {', '.join(dataset.modalities)} ({dataset.layout} layout)")
     report = check_dataset(dataset, default_workers() if arguments.workers is None else arguments.workers)
     print_problems(report)

@@ -1,13 +1,15 @@
 """Scores predictions against labels: Dice, HD95, NSD, precision, recall, volumes and lesions, per case and structure.
 
-Cases match by file name, whatever the type (.nii.gz, .nii, .nrrd, .mha). Writes report.html, metrics.json,
-metrics.csv and per-lesion.csv. With several -p, the methods are compared
-case by case with the first one and tested.
+Cases match by name, whatever the type of file (.nii.gz, .nii, .nrrd, .mha, DICOM SEG). Cases that the model was
+trained or validated on are scored apart: the figures are those of unseen cases. Of a PREPARED folder or a data set with
+labelled test cases, these are scored unless --split says otherwise. Writes report.html, metrics.json, metrics.csv and
+per-lesion.csv. With several -p, the methods are compared case by case with the first one and tested.
 """
 
 import argparse
 from pathlib import Path
 
+from veloxseg.cli.cases import CASES, add_selection, selection
 from veloxseg.cli.numbers import few, size
 
 SUMMARY = "score predictions against labels, with a report"
@@ -19,12 +21,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder of predicted label maps; give it several times to compare methods",
     )  # fmt: skip
     parser.add_argument(
-        "-l", "--labels", type=Path, required=True, metavar="FOLDER", help="folder of true label maps, or a data set"
+        "-l", "--labels", type=Path, required=True, metavar="CASES", help=f"folder of true label maps, or {CASES}"
     )
+    add_selection(parser)
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="REPORT", help="folder for the report")
     parser.add_argument(
         "--regions", nargs="+", metavar="NAME=VALUES",
-        help="structures to score, such as WT=1,2,4 TC=1,4 ET=4, or a known set: brats, brats2023, msd-brain, hecktor",
+        help="structures to score, such as WT=1,2,4 TC=1,4 ET=4 (unscored=3 leaves a value out), or a known set: "
+        "brats, brats2016, brats2023, msd-brain, hecktor",
     )  # fmt: skip
     parser.add_argument(
         "--images", type=Path, metavar="FOLDER", help="scans to show behind the masks (a data set has its own)"
@@ -51,6 +55,7 @@ def run(arguments: argparse.Namespace) -> None:
     evaluation = evaluate_folder(
         arguments.predictions,
         arguments.labels,
+        selection=selection(arguments),
         regions=parse_regions(arguments.regions) if arguments.regions else None,
         names=arguments.names,
         tolerance_mm=arguments.tolerance,

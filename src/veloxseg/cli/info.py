@@ -6,16 +6,22 @@ Nothing is computed and torch is not imported for a path; the presets' costs are
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from veloxseg.cli.cases import CASES, add_selection, selection
 from veloxseg.console import say
-from veloxseg.errors import DatasetError, ModelError
+from veloxseg.errors import DatasetError, ModelError, some
+
+if TYPE_CHECKING:
+    from veloxseg.dataset.cases import Selection
+    from veloxseg.dataset.seen import Learning
 
 SUMMARY = "what a model, run or data set is; the presets and their cost"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", nargs="?", type=Path, help="a MODEL, RUN, PREPARED or data-set folder")
+    parser.add_argument("path", nargs="?", type=Path, metavar="PATH", help=f"a MODEL or RUN folder, or CASES: {CASES}")
+    add_selection(parser)
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
 
 
@@ -27,12 +33,12 @@ def run(arguments: argparse.Namespace) -> None:
         else:
             print_presets(rows)
         return
-    facts = describe(arguments.path)
+    facts = describe(arguments.path, selection(arguments))
     if arguments.json:
         say(json.dumps(facts, indent=2, ensure_ascii=False))
     else:
         for name, value in facts.items():
-            say(f"{name + ':':16s} {readable(value)}")
+            say(f"{name + ':':16s} {some(value, 10) if name == 'names' else readable(value)}")
 
 
 def preset_costs() -> list[dict[str, Any]]:
@@ -75,26 +81,37 @@ def print_presets(rows: list[dict[str, Any]]) -> None:
     say(f"\n{WHY_THEY_DIFFER}")
 
 
-def describe(path: Path) -> dict[str, Any]:
+def describe(path: Path, selection: "Selection") -> dict[str, Any]:
     """The facts about a folder, by what is in it."""
     if not path.exists():
         raise DatasetError(f"{path} does not exist; give a MODEL, RUN, PREPARED or data-set folder")
-    if (path / "plan.json").is_file():
-        return describe_prepared(path)
+    from veloxseg.dataset.layouts.prepared import recognises
+
+    if recognises(path):
+        return describe_prepared(path, selection)
     try:
         return describe_model(path)
     except ModelError as no_model:
-        from veloxseg.dataset.layouts import open_dataset
-
         try:
-            dataset = open_dataset(path)
+            return {"data set": path.name} | describe_cases(path, selection)
         except DatasetError as error:
             raise DatasetError(f"{path} is neither a model ({no_model}) nor a data set ({error})") from error
+
+
+def describe_cases(path: Path, selection: "Selection") -> dict[str, Any]:
+    from veloxseg.dataset.cases import open_cases, part_words
+
+    dataset = open_cases(path, selection)
     return {
         "data set": dataset.name,
+        "layout": dataset.layout,
         "modalities": list(dataset.modalities),
         "labels": dataset.labels,
+        "regions": {name: list(values) for name, values in (dataset.regions or {}).items()},
         "cases": len(dataset.cases),
+        "labelled": sum(case.label is not None for case in dataset.cases),
+        "splits": part_words(dataset.cases),
+        "names": [case.name for case in dataset.cases],
     }
 
 
@@ -114,19 +131,28 @@ def describe_model(path: Path) -> dict[str, Any]:
         "spacing mm": list(plan.spacing),
         "runtimes here": usable_runtimes(folder),
         "network": folder.network,
-        "provenance": folder.provenance,
+        "provenance": {name: value for name, value in folder.provenance.items() if name != "learning"},
+        "learnt from": describe_learning(folder.learning),
     }
     if folder.weights.is_file():
         facts["weights SHA-256"] = sha256(folder.weights)
     return facts
 
 
-def describe_prepared(path: Path) -> dict[str, Any]:
+def describe_learning(learning: "Learning | None") -> dict[str, Any] | str:
+    """Numbers of cases; model.json lists them with the hashes of their scans."""
+    if learning is None:
+        return "unknown: the model does not say which cases it was trained on"
+    known = "content" if learning.by_content else "name alone"
+    return {"training cases": len(learning.train), "validation cases": len(learning.validation), "known by": known}
+
+
+def describe_prepared(path: Path, selection: "Selection") -> dict[str, Any]:
     from veloxseg.files import read_json
     from veloxseg.prepare.plan import Plan
 
     plan = Plan.from_json(read_json(path / "plan.json"))
-    return {
+    facts: dict[str, Any] = {
         "prepared": plan.dataset,
         "modalities": list(plan.names),
         "reference": plan.reference,
@@ -135,6 +161,11 @@ def describe_prepared(path: Path) -> dict[str, Any]:
         "spacing mm": list(plan.spacing),
         "windows": [list(window) for window in plan.windows],
     }
+    try:
+        cases = describe_cases(path, selection)
+    except DatasetError as error:  # an older folder, or scans that were moved: the plan is told all the same
+        return facts | {"cases": str(error)}
+    return facts | {key: cases[key] for key in ("cases", "labelled", "splits", "names")}
 
 
 def readable(value: Any) -> str:

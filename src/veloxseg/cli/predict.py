@@ -1,15 +1,22 @@
 """Segments scans: masks on the scans' own grid, with a JSON that says how each was made.
 
-INPUT is a folder in nnU-Net naming (<case>_0000.nii.gz, ...), a data set, or one case as -i ct=FILE -i pet=FILE,
-where FILE may be a DICOM folder. Cases that are done are skipped, so a stopped run can be started again.
+CASES is a data set in any layout, a .csv or .json list, a PREPARED folder (of which the test cases are taken, unless
+--split says otherwise), a folder of scans (<case>_0000.nii.gz, ... or <case>.nii.gz), one scan, or one case as
+-i ct=FILE -i pet=FILE, where FILE may be a DICOM folder. Cases that are done are skipped, so a stopped run can be
+started again.
 """
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from veloxseg.cli.cases import CASES, add_selection, selection
 from veloxseg.cli.numbers import amount, count, few, number, share, size
 from veloxseg.image.formats import is_output_name, output_choices
 from veloxseg.runtimes import RUNTIMES
+
+if TYPE_CHECKING:
+    from veloxseg.model_folder import ModelFolder
 
 SUMMARY = "segment scans: masks on the scans' own grid"
 
@@ -19,11 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-m", "--model", action="append", required=True, metavar="MODEL", help="folder; several are an ensemble"
     )
     parser.add_argument(
-        "-i", "--input", action="append", required=True, metavar="INPUT", help="a folder, or MODALITY=FILE"
+        "-i", "--input", action="append", required=True, metavar="CASES", help=f"{CASES}; or MODALITY=FILE"
     )
     parser.add_argument(
         "-o", "--output", required=True, type=Path, metavar="OUTPUT", help="a folder; for one case also a file"
     )
+    add_selection(parser)
     parser.add_argument("--runtime", choices=("auto", *RUNTIMES), default="auto", help="default: the fastest here")
     parser.add_argument("--threads", type=few, metavar="N", help="default: all cores; with --ray 1 for each worker")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or mps; the latter two by torch (default cpu)")
@@ -69,7 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.ray:
         check_ray(arguments)
     plan = ModelFolder.open(arguments.model[0]).plan
-    cases = part_of(find_cases(arguments.input, plan.names), arguments.num_parts, arguments.part_id)
+    cases = find_cases(arguments.input, plan.names, selection(arguments))
+    cases = part_of(cases, arguments.num_parts, arguments.part_id)
     cases = with_picks(cases, arguments.series, arguments.volume, plan.names)
     one_file = len(cases) == 1 and is_output_name(arguments.output.name)
     options = Options(
@@ -85,6 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
         extras=tuple(name for name in EXTRAS if getattr(arguments, name)),
     )
     say(NOTICE)
+    tell_knowledge([ModelFolder.open(model) for model in arguments.model])
     if arguments.ray:
         job = Job(
             models=tuple(Path(model).absolute() for model in arguments.model),
@@ -107,6 +117,17 @@ def run(arguments: argparse.Namespace) -> int:
     return list_failures(failures, len(cases))
 
 
+def tell_knowledge(models: "list[ModelFolder]") -> None:
+    """Says once what cannot be known about seen and unseen cases."""
+    from veloxseg.console import say
+
+    for model in models:
+        if model.learning is None:
+            say(f"{model.path} does not know what it was trained on, so seen and unseen cases cannot be told apart")
+        elif not model.learning.by_content:
+            say(f"{model.path} knows its cases by name alone: a renamed training case will not be noticed")
+
+
 def check_ray(arguments: argparse.Namespace) -> None:
     """What a cluster cannot do is said before anything is read."""
     from veloxseg.errors import ConfigError
@@ -125,12 +146,13 @@ def check_ray(arguments: argparse.Namespace) -> None:
 def list_failures(failures: dict[str, str], count: int) -> int:
     """Names what failed, last of all, where it is seen; returns the exit code."""
     from veloxseg.console import warn
+    from veloxseg.errors import alike, some
 
     if not failures:
         return 0
     warn(f"{len(failures)} of {count} cases failed:")
-    for name, message in failures.items():
-        warn(f"  {name}: {message}")
+    for message, names in alike(failures).items():
+        warn(f"  {names[0]}: {message}" if len(names) == 1 else f"  {len(names)} times ({some(names)}): {message}")
     return 2
 
 

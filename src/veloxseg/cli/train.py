@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from veloxseg.cli.numbers import count, few, number, size
-from veloxseg.console import say
+from veloxseg.console import say, warn
+from veloxseg.tasks import RECIPE, TASKS, find_task
 
 SUMMARY = "train a network on prepared data"
 
@@ -25,8 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--set",
         action="append",
         default=[],
-        metavar="KEY=VALUE",
-        help="change a setting of the recipe, such as learning_rate=1e-3; an unknown key lists all",
+        metavar="NAME=VALUE",
+        help="change settings of recipe or network: learning_rate=1e-3 group_sizes=4,8,8,16; an unknown name lists all",
+    )
+    parser.add_argument(
+        "--as", dest="task", choices=TASKS, help="train as the paper did on this data set, prepared by `prepare --as`"
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", help="settings from a .toml file, or the settings.json of a RUN to repeat it"
     )
     parser.add_argument("--epochs", type=count, metavar="N", help="default 300, as in the paper")
     parser.add_argument(
@@ -41,16 +48,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--continue", dest="resume", action="store_true", help="go on with the training in RUN, if there is one"
     )
-    parser.add_argument("--precision", metavar="P", help="32-true (default) or bf16-mixed")
+    parser.add_argument("--precision", metavar="P", help="32-true (default), or bf16-mixed on a GPU")
     parser.add_argument("--accelerator", default="auto", choices=("auto", "cpu", "gpu", "mps"))
     parser.add_argument("--devices", default="1", metavar="N", help="processes on this machine, one per device")
     parser.add_argument("--nodes", type=few, default=1, metavar="N", help="machines (default 1)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from veloxseg.train.recipe import SHORT, parse_overrides
+    from veloxseg.train.settings import parse_overrides, read_config, short
 
-    settings: dict[str, Any] = dict(SHORT) if arguments.max_minutes is not None else {}
+    settings: dict[str, Any] = as_published(arguments.task, arguments.prepared) if arguments.task is not None else {}
+    settings |= read_config(arguments.config) if arguments.config is not None else {}
     named = {name: getattr(arguments, name) for name in ("model", "epochs", "max_minutes", "fold", "precision")}
     settings |= {name: value for name, value in named.items() if value is not None}
     settings |= parse_overrides(arguments.set)
@@ -58,11 +66,14 @@ def run(arguments: argparse.Namespace) -> int:
     from veloxseg.train.engine import Stopped
     from veloxseg.train.loop import train
 
+    if arguments.config is not None:
+        _warn_of_other_data(arguments.config, arguments.prepared)
+
     try:
         train(
             arguments.prepared,
             arguments.output,
-            settings,
+            short(settings),
             resume=arguments.resume,
             accelerator=arguments.accelerator,
             devices=int(arguments.devices) if _is_count(arguments.devices) else arguments.devices,
@@ -72,6 +83,39 @@ def run(arguments: argparse.Namespace) -> int:
         say(str(stopped))
         return 130
     return 0
+
+
+def _warn_of_other_data(config: str, prepared: Path) -> None:
+    from veloxseg.prepare.store import Prepared
+    from veloxseg.train.run_folder import data_hash
+    from veloxseg.train.settings import recorded_data
+
+    data = recorded_data(config)
+    if data is not None and data != data_hash(Prepared.open(prepared)):
+        warn(f"{config} was recorded on other data than {prepared}; the training will not be the same")
+
+
+def as_published(name: str, prepared: Path) -> dict[str, Any]:
+    """The paper's settings for a task. Says what is left open there, and warns if the data were prepared otherwise."""
+    from veloxseg.prepare.store import Prepared
+
+    task, plan = find_task(name), Prepared.open(prepared).plan
+    say(f"{task.title} as published; what the paper leaves open, and what we chose:")
+    for line in RECIPE:
+        say(f"  - {line}")
+    differences = [
+        f"{what} {found} instead of {expected}"
+        for what, found, expected in (
+            ("modalities", ", ".join(plan.names), ", ".join(task.modalities)),
+            ("spacing", plan.spacing, task.spacing),
+            ("patch", plan.patch, task.patch),
+            ("outputs", len(plan.outputs), task.classes),
+        )
+        if found != expected
+    ]
+    if differences:
+        warn(f"{prepared} is not {name} as published: {', '.join(differences)}; `prepare --as {name}` makes it so")
+    return dict(task.settings)
 
 
 def _is_count(text: str) -> bool:

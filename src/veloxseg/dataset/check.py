@@ -4,7 +4,6 @@ Errors make a case useless or a training wrong; warnings deserve a look; notes a
 Cases are read in parallel, one at a time per process, and only their numbers are kept.
 """
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,10 +15,12 @@ import numpy as np
 from veloxseg.console import progress
 from veloxseg.dataset.dataset import Case, Dataset
 from veloxseg.dataset.problems import LEVELS, Problem, Report
-from veloxseg.dataset.reading import label_grid_problem, open_label, unknown_values
+from veloxseg.dataset.reading import label_grid_problem, open_label, read_scan, unknown_values
+from veloxseg.dataset.seen import same_scans
 from veloxseg.errors import VeloxSegError
-from veloxseg.image import Volume, grid_difference, read
+from veloxseg.image import Volume, grid_difference
 from veloxseg.image.align import alignment_warnings
+from veloxseg.image.content import content_hash
 from veloxseg.modality import kind_of
 from veloxseg.workers import Failure, run_all
 
@@ -32,7 +33,7 @@ class CaseFacts:
 
     problems: list[Problem] = field(default_factory=list)
     spacings: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    digest: str | None = None  # of the voxels, whatever the file is called
+    scans: dict[str, str] = field(default_factory=dict)  # modality -> content hash
 
 
 def check_dataset(dataset: Dataset, workers: int = 1) -> Report:
@@ -46,7 +47,7 @@ def check_dataset(dataset: Dataset, workers: int = 1) -> Report:
         facts[case.name] = result
     for case in dataset.cases:
         problems += facts[case.name].problems
-    problems += _duplicates(facts)
+    problems += _same_scans(dataset, facts)
     problems += _spacing_outliers(dataset.modalities, facts)
     problems.sort(key=lambda p: LEVELS.index(p.level))
     return Report(dataset.name, len(dataset.cases), tuple(problems))
@@ -72,7 +73,7 @@ def check_case(case: Case, modalities: tuple[str, ...], labels: dict[str, int]) 
             )
             continue
         try:
-            volumes[name] = read(case.images[name], volume=case.volumes.get(name))
+            volumes[name] = read_scan(case, name)
         except VeloxSegError as error:
             add("error", "file", case.images[name], *_split(str(error), case.images[name]))
             continue
@@ -85,7 +86,7 @@ def check_case(case: Case, modalities: tuple[str, ...], labels: dict[str, int]) 
     _check_label(case, volumes, labels, add)
     reference = next((n for n in volumes if kind_of(n) == "ct"), next(iter(volumes), None))
     if reference is not None:
-        facts.digest = _digest(volumes)
+        facts.scans = {name: content_hash(volume) for name, volume in volumes.items()}
         for text in alignment_warnings(volumes, reference, {n: kind_of(n) for n in volumes})[1]:
             add("warning", "alignment", None, *_split(text, None))
     return facts
@@ -130,7 +131,7 @@ def _check_label(case: Case, volumes: dict[str, Volume], labels: dict[str, int],
             add("warning", "label", None, "there is no label", "the case is left out of training")
         return
     try:
-        label = open_label(case.label, labels, volumes)
+        label = open_label(case.label, labels, volumes, case.rois)
     except VeloxSegError as error:
         add("error", "label", case.label, *_split(str(error), case.label))
         return
@@ -168,13 +169,6 @@ def _swapped(volumes: dict[str, Volume]) -> dict[str, str]:
     return found
 
 
-def _digest(volumes: dict[str, Volume]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for name in sorted(volumes):
-        digest.update(np.ascontiguousarray(volumes[name].array.T).data)
-    return digest.hexdigest()
-
-
 def _names_and_splits(dataset: Dataset) -> Iterable[Problem]:
     by_name: dict[str, Case] = {}
     for case in dataset.cases:
@@ -205,15 +199,17 @@ def _names_and_splits(dataset: Dataset) -> Iterable[Problem]:
                 yield Problem("error", "split", name, "splits_final.json", problem, "remove it from one of the two")
 
 
-def _duplicates(facts: dict[str, CaseFacts]) -> Iterable[Problem]:
-    seen: dict[str, str] = {}
-    for name, fact in facts.items():
-        if fact.digest is not None:
-            first = seen.setdefault(fact.digest, name)
-            if first != name:
-                yield Problem(
-                    "error", "duplicate", name, "", f"the same voxels as case {first}", "leave one of them out"
-                )
+def _same_scans(dataset: Dataset, facts: dict[str, CaseFacts]) -> Iterable[Problem]:
+    """Copies, whatever they are called: an error where they can come apart into training and test."""
+    cases = {case.name: case for case in dataset.cases}
+    for name, other, modality in same_scans({name: fact.scans for name, fact in facts.items()}):
+        case, first = cases[name], cases[other]
+        splits = (first.split or "train", case.split or "train")
+        where = f", {' and '.join(splits)}" if splits[0] != splits[1] else ""
+        together = case.patient == first.patient or (case.split is not None and case.split == first.split)
+        remedy = "leave one of them out" if together else "leave one of them out, or give both the same patient"
+        problem = f"the same voxels as case {other} ({modality}{where})"
+        yield Problem("warning" if together and not where else "error", "duplicate", name, "", problem, remedy)
 
 
 def _spacing_outliers(modalities: tuple[str, ...], facts: dict[str, CaseFacts]) -> Iterable[Problem]:

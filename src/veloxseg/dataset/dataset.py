@@ -4,9 +4,9 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from veloxseg.errors import DatasetError
+from veloxseg.errors import DatasetError, shown
 
-__all__ = ["Case", "Dataset", "inside", "safe_name"]
+__all__ = ["Case", "Dataset", "inside", "possible", "safe_name"]
 
 MOST_LABEL = 65535
 SPLITS = ("train", "validation", "test")
@@ -21,6 +21,9 @@ class Case:
     images: dict[str, Path]  # modality -> file or DICOM folder
     label: Path | None = None
     volumes: dict[str, int] = field(default_factory=dict)  # modality -> volume of a 4-D file
+    series: dict[str, str] = field(default_factory=dict)  # modality -> series of a DICOM folder
+    # label -> names of its region in an RTSTRUCT or SEG, with * and ?; without an entry the label's own name
+    rois: dict[str, tuple[str, ...]] = field(default_factory=dict)
     split: str | None = None  # train, validation or test, where the data set itself says so
 
 
@@ -34,6 +37,7 @@ class Dataset:
     cases: tuple[Case, ...]
     regions: dict[str, tuple[int, ...]] | None = None
     ignore_label: int | None = None
+    merged: dict[str, dict[str, int]] = field(default_factory=dict)  # label -> labels of the files that are one in it
     folds: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()  # (training, validation) case names
 
     def __post_init__(self) -> None:
@@ -66,7 +70,19 @@ def safe_name(name: str, where: Path) -> str:
 
 def inside(root: Path, relative: str, where: Path) -> Path:
     """`root / relative`, refused if it leaves `root`."""
-    path = root / relative
+    path = possible(root / relative, where)
     if Path(relative).is_absolute() or not path.resolve().is_relative_to(root.resolve()):
         raise DatasetError(f"{where} points to {relative!r}, outside of its folder {root}; move the file inside")
+    return path
+
+
+def possible(path: Path, where: Path) -> Path:
+    """`path`, refused if no file can have that name."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        pass  # which is told by whoever reads it
+    except (OSError, ValueError) as error:  # too long, a NUL, a file where a folder is due
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise DatasetError(f"{shown(where)} names {shown(path)!r}, which is no path ({reason}); correct it") from error
     return path

@@ -18,23 +18,18 @@ from typing import Any
 
 import numpy as np
 
+from veloxseg.dataset.cases import Selection
 from veloxseg.errors import ConfigError, DatasetError, shown
+from veloxseg.evaluate.apart import told_apart
 from veloxseg.evaluate.evaluation import Evaluation, Row
-from veloxseg.evaluate.labels import (
-    Files,
-    Labels,
-    Regions,
-    check_same_grid,
-    list_cases,
-    named,
-    open_labels,
-    predicted_by,
-    predicted_structures,
-)
+from veloxseg.evaluate.labels import Files, Labels, Regions, list_cases, open_labels, with_merged
 from veloxseg.evaluate.lesions import Detection, detect
+from veloxseg.evaluate.masks import Masks
 from veloxseg.evaluate.metrics import absent, failed, score, tolerance_for
+from veloxseg.evaluate.records import learning_of, predicted_by, predicted_merges, predicted_structures
+from veloxseg.evaluate.task import Task, scored_regions
 from veloxseg.files import sha256
-from veloxseg.image import Geometry, read_header, read_label
+from veloxseg.image import Geometry
 from veloxseg.image.regions import box_around, label_boxes
 from veloxseg.machine import software, versions
 from veloxseg.types import Array, Box, Mask, Spacing
@@ -56,30 +51,11 @@ class CaseResult:
 Progress = Callable[[Iterable[CaseResult], int], Iterable[CaseResult]]  # passes cases on; knows how many will come
 
 
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """What is scored: the truth, the predictions of each method, and the structures that matter."""
-
-    truth: Labels
-    predictions: Mapping[str, dict[str, Path]]  # method -> case -> file
-    regions: Regions | None  # as the user gave them
-    known: Regions  # what the predictions' own JSON calls their values
-    tolerance_mm: float
-
-    @property
-    def given(self) -> Regions:
-        """The structures that somebody named."""
-        return self.regions or self.truth.structures or self.known
-
-    def structures(self, values: frozenset[int]) -> Regions:
-        """The structures to score where these label values were found."""
-        return self.regions or named(self.given, values, self.known)
-
-
 def evaluate_folder(
     predictions: str | Path | Sequence[str | Path],
     labels: str | Path,
     *,
+    selection: Selection = Selection(),  # noqa: B008 - frozen
     regions: Regions | None = None,
     names: Sequence[str] | None = None,
     tolerance_mm: float | None = None,
@@ -89,25 +65,30 @@ def evaluate_folder(
 ) -> Evaluation:
     """Scores every case of `labels`; a case without a prediction counts as a failure.
 
-    `labels` is a folder of label maps, or a data set in a layout that prepare knows. `regions` names the structures
-    to score; without it they are those of the data set (or the `dataset.json` beside the labels, or the JSON that
-    predict left beside a mask) and every other label value. `names` are the methods' names, one per folder of
-    predictions. `tolerance_mm` is that of NSD; without it, `metrics.TOLERANCE_RULE` decides for the median case.
+    `labels` is a folder of label maps, or whatever names cases, of which `selection` takes a part. `regions` names the
+    structures to score; without it they are those of the data set (or the `dataset.json` beside the labels, or the JSON
+    that predict left beside a mask) and every other label value. `names` are the methods' names, one per folder of
+    predictions. Cases that a model has learnt from are scored apart (apart.py). `tolerance_mm` is that of NSD;
+    without it, `metrics.TOLERANCE_RULE` decides for the median case.
     """
     started = time.monotonic()
     if tolerance_mm is not None and not 0 < tolerance_mm < math.inf:
         raise ConfigError(f"the tolerance of NSD is {tolerance_mm:g} mm; give a positive number, such as 2")
     folders = [Path(p) for p in ([predictions] if isinstance(predictions, str | Path) else predictions)]
     methods = _method_names(folders, names)
-    truth = open_labels(Path(labels))
+    truth = open_labels(Path(labels), selection)
+    regions, unscored = scored_regions(regions, truth)
     files = {method: list_cases(folder) for method, folder in zip(methods, folders, strict=True)}
     for folder, found in zip(folders, files.values(), strict=True):
         _check_overlap(folder, found, Path(labels), truth.files)
-    spacings = _check_grids(files, truth.files)
+    if regions is None:
+        truth = with_merged(truth, {name: p for found in files.values() for name, p in predicted_merges(found).items()})
+    masks = Masks(truth=truth, predictions=files, by_name=regions is None)
+    spacings = masks.check_grids()
     task = Task(
-        truth=truth,
-        predictions=files,
+        masks=masks,
         regions=regions,
+        unscored=unscored,
         known=next(filter(None, map(predicted_structures, files.values())), {}),
         tolerance_mm=tolerance_mm or median(map(tolerance_for, spacings)),
     )
@@ -119,7 +100,8 @@ def evaluate_folder(
         "labels": str(labels),
         "predictions": dict(zip(methods, map(str, folders), strict=True)),
     }
-    return _evaluation(task, results, spacings, seed, provenance)
+    evaluation = _evaluation(task, results, spacings, seed, provenance)
+    return told_apart(evaluation, {method: learning_of(found) for method, found in files.items()})
 
 
 def _evaluation(
@@ -140,12 +122,16 @@ def _evaluation(
         tolerance_mm=task.tolerance_mm,
         seed=seed,
         missing={m: tuple(c for c in cases if c not in found) for m, found in task.predictions.items()},
-        extra={m: _extra(found, task.truth.files) for m, found in task.predictions.items()},
-        warnings=(*_value_warnings(task.given, values), *_tolerance_warnings(task.tolerance_mm, spacings)),
+        extra={m: _extra(found, task.truth) for m, found in task.predictions.items()},
+        warnings=(
+            *_value_warnings(task.given, values - task.unscored),
+            *_tolerance_warnings(task.tolerance_mm, spacings),
+        ),
         label_files=task.truth.files,
         image_files=task.truth.images,
-        prediction_files=dict(task.predictions),
+        prediction_files={method: dict(found) for method, found in task.predictions.items()},
         provenance=provenance,
+        masks=task.masks,
     )
 
 
@@ -194,28 +180,13 @@ def _check_overlap(folder: Path, predictions: Files, label_folder: Path, labels:
         )
 
 
-def _check_grids(predictions: Mapping[str, Files], labels: Files) -> list[Spacing]:
-    """Reads all headers before the first voxel, so that a wrong grid is found in seconds.
-
-    Gives the spacing of every label.
-    """
-    spacings = []
-    for case, path in labels.items():
-        label = read_header(path)
-        spacings.append(label.spacing)
-        for method, found in predictions.items():
-            if case in found:
-                check_same_grid(read_header(found[case]), label, case, method)
-    return spacings
-
-
 def score_case(case: str, task: Task) -> CaseResult:
     """Scores the structures that follow from the label values found; a method without the file has failed.
 
     Voxels that the truth says to ignore count as background in label and prediction.
     """
     path = task.truth.files[case]
-    volume = read_label(path)
+    volume = task.masks.label(case)
     label, geometry = volume.array, volume.geometry
     ignored = None if task.truth.ignore is None else label == task.truth.ignore
     if ignored is not None:
@@ -227,14 +198,13 @@ def score_case(case: str, task: Task) -> CaseResult:
     for method, files in task.predictions.items():
         prediction, boxes = None, dict[int, Box]()
         if case in files:
-            read = read_label(files[case])
-            check_same_grid(read.geometry, geometry, case, method)
-            prediction = read.array
+            prediction = task.masks.prediction(method, case, volume).array
             if ignored is not None:
                 prediction[ignored] = 0
             boxes = label_boxes(prediction)
             hashes[method] = sha256(files[case])
         values |= boxes.keys()
+        task.check_values(case, frozenset(values))
         for name, members in task.structures(frozenset(boxes.keys() | labelled.keys())).items():
             found = [part[value] for part in (boxes, labelled) for value in members if value in part]
             if found:
@@ -288,9 +258,10 @@ def _mask(array: Array, values: tuple[int, ...]) -> Mask:
     return mask
 
 
-def _extra(predictions: Files, labels: Files) -> tuple[str, ...]:
-    """Predictions without a label; probability maps, which predict writes beside, are not meant to have one."""
-    return tuple(case for case in predictions if case not in labels and not case.endswith("_probability"))
+def _extra(predictions: Files, truth: Labels) -> tuple[str, ...]:
+    """Predictions without a label; probability maps, and cases that were not asked for, are not meant to have one."""
+    known = truth.files.keys() | truth.left_out
+    return tuple(case for case in predictions if case not in known and not case.endswith("_probability"))
 
 
 def _value_warnings(given: Regions, values: frozenset[int]) -> Iterator[str]:

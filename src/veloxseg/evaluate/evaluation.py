@@ -2,12 +2,15 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from veloxseg.dataset.seen import SEEN, STATUSES, UNKNOWN, UNSEEN
+from veloxseg.errors import some
 from veloxseg.evaluate.lesions import DEFINITION, Detection, LesionSummary, summarise_lesions
+from veloxseg.evaluate.masks import Masks
 from veloxseg.evaluate.metrics import METRICS, POLICY, PRIMARY, TOLERANCE_RULE, Outcome, Scores, policy
 from veloxseg.evaluate.statistics import Comparison, Summary, compare, holm, summarise
 from veloxseg.image.regions import CONNECTIVITY
@@ -42,6 +45,37 @@ class Evaluation:
     image_files: dict[str, dict[str, Path]]  # case -> modality -> file, where the labels came as a data set
     prediction_files: dict[str, dict[str, Path]]
     provenance: dict[str, Any]
+    masks: Masks  # reads labels and predictions again, for pictures
+    learning: dict[str, dict[str, str]] = field(default_factory=dict)  # method -> case -> trained on, unseen, ...
+    apart: "Evaluation | None" = None  # the cases that a model has learnt from, where others are left
+
+    def status(self, case: str, method: str | None = None) -> str:
+        """How a case was seen by the model of a method, or by any of them."""
+        methods = self.methods if method is None else (method,)
+        return min((self.learning.get(m, {}).get(case, UNKNOWN) for m in methods), key=STATUSES.index)
+
+    @property
+    def all_seen(self) -> bool:
+        """Whether every case here is one that a model has learnt from."""
+        return all(self.status(case) in SEEN for case in self.cases)
+
+    @property
+    def rests_on(self) -> str:
+        """Which cases the figures are of, in a few words."""
+        if self.all_seen:
+            return "cases seen in training"
+        known = all(self.status(case) == UNSEEN for case in self.cases)
+        return "unseen cases" if known or self.apart is not None else "cases"
+
+    @property
+    def counted_cases(self) -> str:
+        words = f"{len(self.cases)} {self.rests_on}"
+        return words.replace("cases", "case") if len(self.cases) == 1 else words
+
+    @property
+    def every_row(self) -> tuple[Row, ...]:
+        """All rows, those of the seen cases last."""
+        return self.rows + (self.apart.rows if self.apart is not None else ())
 
     @cached_property
     def _index(self) -> dict[tuple[str, str], list[Row]]:
@@ -119,10 +153,10 @@ class Evaluation:
                 part = f"{len(cases)} of {len(self.cases)} cases"
                 hint = "; if they were left out on purpose, give a folder of labels without them"
                 most = hint if len(cases) * 2 > len(self.cases) else ""
-                lines.append(f"{method}: no prediction for {part}, counted as failures: {_some(cases)}{most}")
+                lines.append(f"{method}: no prediction for {part}, counted as failures: {some(cases)}{most}")
         for method, cases in self.extra.items():
             if cases:
-                lines.append(f"{method}: {len(cases)} predictions have no label and are not scored: {_some(cases)}")
+                lines.append(f"{method}: {len(cases)} predictions have no label and are not scored: {some(cases)}")
         return lines
 
     def to_json(self) -> dict[str, Any]:
@@ -140,18 +174,35 @@ class Evaluation:
             "policy": policy(),
             "structures": {name: list(values) for name, values in self.structures.items()},
             "warnings": list(self.warnings),
+            "learning": self._learning_json(),
             "missing_predictions": {m: list(cases) for m, cases in self.missing.items()},
             "predictions_without_label": {m: list(cases) for m, cases in self.extra.items()},
-            "summary": {m: {s: self._summary_json(m, s) for s in self.structures} for m in self.methods},
-            "mean_of_structures": {m: self._means_json(m) for m in self.methods},
+            **self._figures_json(),
+            **({} if self.apart is None else {"seen_in_training": self.apart._figures_json()}),
             "comparisons": [comparison.to_json() for comparison in self.comparisons],
             "cases": [
                 {"method": row.method, "case": row.case, "structure": row.structure}
                 | row.scores.to_json()
                 | row.detection.to_json()
-                for row in self.rows
+                | {"learning": self.status(row.case, row.method)}
+                for row in self.every_row
             ],
             "provenance": self.provenance,
+        }
+
+    def _learning_json(self) -> dict[str, Any]:
+        """Which cases the summary is of, and how each case was seen."""
+        seen = self.apart.cases if self.apart is not None else self.cases if self.all_seen else ()
+        return {
+            "summary_is_of": self.rests_on,
+            "every_case_was_seen": self.all_seen,
+            "seen_in_training": {case: self.status(case) for case in seen},
+        }
+
+    def _figures_json(self) -> dict[str, Any]:
+        return {
+            "summary": {m: {s: self._summary_json(m, s) for s in self.structures} for m in self.methods},
+            "mean_of_structures": {m: self._means_json(m) for m in self.methods},
         }
 
     def _means_json(self, method: str) -> dict[str, float | None]:
@@ -164,7 +215,3 @@ class Evaluation:
             "metrics": {metric: self.summary(method, structure, metric).to_json() for metric in METRICS},
             "lesions": self.lesions(method, structure).to_json(),
         }
-
-
-def _some(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -4,38 +4,39 @@ A case is known by its file's name without the ending. A structure is a name and
 together under it; the names come from the user, the data set, its `dataset.json`, or the JSON beside a prediction.
 """
 
-import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
+from veloxseg.console import say
+from veloxseg.dataset.cases import Selection, part_words, taken
+from veloxseg.dataset.dataset import Case, Dataset
+from veloxseg.dataset.layouts import layout_of, open_dataset
 from veloxseg.dataset.naming import DESCRIPTION, channel_names, description_near, label_values, split_channel
-from veloxseg.errors import ConfigError, DatasetError, GeometryError, shown
-from veloxseg.image import Geometry, grid_difference
-from veloxseg.image.formats import images_by_case
+from veloxseg.errors import ConfigError, DatasetError, shown, some
+from veloxseg.image.formats import images_by_case, without_suffix
 
 __all__ = [
     "NAMED_REGIONS",
+    "UNSCORED",
     "Files",
     "Labels",
     "Regions",
-    "check_same_grid",
     "find_images",
     "list_cases",
     "named",
     "open_labels",
     "parse_regions",
-    "predicted_by",
-    "predicted_structures",
+    "with_merged",
 ]
 
 Files = Mapping[str, Path]  # by case
 Regions = Mapping[str, tuple[int, ...]]
 
+UNSCORED = "unscored"  # --regions … unscored=3: value 3 belongs to no region, and that is meant so
 NAMED_REGIONS: dict[str, Regions] = {
     "brats": {"WT": (1, 2, 4), "TC": (1, 4), "ET": (4,)},  # up to 2021: 1 necrosis, 2 oedema, 4 enhancing
+    "brats2016": {"WT": (1, 2, 3, 4), "TC": (1, 3, 4), "ET": (4,)},  # and before: 3 the core that does not enhance
     "brats2023": {"WT": (1, 2, 3), "TC": (1, 3), "ET": (3,)},  # from 2023: 3 enhancing
     "msd-brain": {"WT": (1, 2, 3), "TC": (2, 3), "ET": (3,)},  # Decathlon: 1 oedema, 2 not enhancing, 3 enhancing
     "hecktor": {"GTVp": (1,), "GTVn": (2,)},
@@ -49,64 +50,103 @@ class Labels:
     files: dict[str, Path]  # by case
     structures: dict[str, tuple[int, ...]]  # {} if nothing says what the values mean
     ignore: int | None = None  # voxels of this value are not scored
+    overlapping: bool = False  # whether the structures are regions, which must hold every value
+    labels: dict[str, int] = field(default_factory=dict)  # what the data set calls its values
+    cases: dict[str, Case] = field(default_factory=dict)  # of a data set: what a DICOM label is read by
+    left_out: frozenset[str] = frozenset()  # cases of the data set that were not asked for
     images: dict[str, dict[str, Path]] = field(default_factory=dict)  # case -> modality -> file
 
 
 def list_cases(folder: Path) -> dict[str, Path]:
-    """The images of a folder by case, in the order of their names."""
+    """The label maps of a folder by case, in the order of their names; a DICOM SEG is one too."""
     if not folder.is_dir():
         found = "is a file" if folder.exists() else "does not exist"
         raise DatasetError(f"{shown(folder)} {found}; give a folder with one image per case")
-    return images_by_case(folder)
+    segmentations = {without_suffix(path.name): path for path in sorted(folder.glob("*.dcm"))}
+    return segmentations | images_by_case(folder)
 
 
-def check_same_grid(prediction: Geometry, label: Geometry, case: str, method: str) -> None:
-    """Refuses a prediction that does not lie on its label's voxels."""
-    if difference := grid_difference(prediction, label):
-        raise GeometryError(
-            f"case {shown(case)!r}: the prediction of {shown(method)} and the label lie on different grids: "
-            f"{difference}; predict on the label's grid, or resample the prediction there with nearest neighbour"
-        )
+def open_labels(path: Path, selection: Selection = Selection()) -> Labels:  # noqa: B008 - frozen
+    """A folder of label maps, or whatever else names cases (dataset/cases.py).
 
-
-def open_labels(folder: Path) -> Labels:
-    """A folder of label maps, or a data set in any layout that prepare knows.
-
-    Of a data set with unseen (test) cases that have labels, those; else all cases with labels.
+    Unless the selection says otherwise, of a data set with test cases that have labels, those; else all with labels.
     """
-    files = list_cases(folder)
-    if files:
-        return _with_names(files, folder)
-    from veloxseg.dataset.layouts import open_dataset
-
-    try:
-        dataset = open_dataset(folder)
-    except DatasetError as error:
-        raise DatasetError(
-            f"{shown(folder)} holds no image and is no data set of a known layout; "
-            "give a folder with one label map per case"
-        ) from error
-    labelled = [(case.name, case.label, case.split) for case in dataset.cases if case.label is not None]
-    if not labelled:
-        raise DatasetError(f"{shown(folder)} has {len(dataset.cases)} cases and no label; give a data set with labels")
-    unseen = [entry for entry in labelled if entry[2] == "test"]
+    if selection.layout == "auto" and layout_of(path) in ("folder", None):
+        return _label_maps(path, selection)
+    dataset = open_dataset(path, selection.layout)
+    labelled = _labelled(dataset, path, selection)
     structures = dict(dataset.regions or {})
     for name, value in dataset.labels.items() if not structures else ():
         if value not in (0, dataset.ignore_label):
             structures[name] = (value,)
     return Labels(
-        files={name: label for name, label, _ in unseen or labelled},
+        files={case.name: case.label for case in labelled if case.label is not None},
         structures=structures,
+        overlapping=dataset.regions is not None,
         ignore=dataset.ignore_label,
-        images={case.name: case.images for case in dataset.cases},
+        images={case.name: case.images for case in labelled},
+        cases={case.name: case for case in labelled},
+        labels=dataset.labels,
+        left_out=frozenset(case.name for case in dataset.cases) - {case.name for case in labelled},
     )
+
+
+def _labelled(dataset: Dataset, path: Path, selection: Selection) -> tuple[Case, ...]:
+    """The labelled cases that are meant; what is taken is said."""
+    labelled = tuple(case for case in dataset.cases if case.label is not None)
+    if not labelled:
+        raise DatasetError(f"{shown(path)} has {len(dataset.cases)} cases and no label; give a data set with labels")
+    test_is_labelled = any(case.split == "test" for case in labelled)
+    if test_is_labelled and selection.split is None and not selection.names:
+        selection = replace(selection, split="test")
+    if selection.split == "test" and not test_is_labelled and any(case.split == "test" for case in dataset.cases):
+        raise DatasetError(
+            f"the test cases of {shown(path)} have no labels, only {part_words(labelled)} have; choose another --split"
+        )
+    chosen = taken(replace(dataset, cases=labelled), selection).cases
+    which = f" ({selection.split})" if selection.split else ""
+    has = part_words(dataset.cases)
+    say(f"{len(chosen)} of {len(dataset.cases)} cases are scored{which}: {shown(path)} has {has}")
+    return chosen
+
+
+def _label_maps(folder: Path, selection: Selection) -> Labels:
+    if selection.split is not None:
+        raise ConfigError(f"{shown(folder)} is a folder of label maps, which has no splits; leave --split out")
+    files = list_cases(folder)
+    if not files:
+        raise DatasetError(
+            f"{shown(folder)} holds no image and is no data set of a known layout; "
+            "give a folder with one label map per case"
+        )
+    if unknown := [name for name in selection.names if name not in files]:
+        raise DatasetError(f"{shown(folder)} has no case {shown(unknown[0])!r}; it has {some(tuple(files))}")
+    chosen = {name: files[name] for name in selection.names or files}
+    return replace(_with_names(chosen, folder), left_out=frozenset(files) - chosen.keys())
 
 
 def _with_names(files: dict[str, Path], folder: Path) -> Labels:
     """Names and values from the `dataset.json` in or above the folder (nnU-Net or Decathlon), if there is one."""
     names = label_values(description_near(folder), folder / DESCRIPTION)
     ignore = names.pop("ignore", (None,))[0]  # nnU-Net's word for voxels that nobody labelled
-    return Labels(files=files, structures={n: v for n, v in names.items() if 0 not in v}, ignore=ignore)
+    structures = {name: values for name, values in names.items() if 0 not in values}
+    labels = {name: values[0] for name, values in structures.items() if len(values) == 1}
+    overlapping = len(labels) < len(structures)
+    return Labels(files=files, structures=structures, ignore=ignore, labels=labels, overlapping=overlapping)
+
+
+def with_merged(truth: Labels, merges: Mapping[str, tuple[str, ...]]) -> Labels:
+    """The truth whose labels are scored together where a model was taught them as one."""
+    structures = dict(truth.structures)
+    for name, parts in merges.items():
+        if parts and name not in structures and all(truth.structures.get(p) == (truth.labels.get(p),) for p in parts):
+            structures = {other: values for other, values in structures.items() if other not in parts}
+            structures[name] = tuple(truth.labels[part] for part in parts)
+    if structures == truth.structures:
+        return truth
+    words = ", ".join(f"{name} = {','.join(map(str, values))}" for name, values in structures.items())
+    say(f"scored as the model was trained: {shown(words)}")
+    return replace(truth, structures=structures, overlapping=True)
 
 
 def parse_regions(texts: Sequence[str]) -> Regions:
@@ -143,50 +183,6 @@ def named(structures: Regions, values: Iterable[int], known: Regions) -> Regions
     names = {members[0]: name for name, members in known.items() if len(members) == 1 and name not in structures}
     rest = {names.get(value, f"label {value}"): (value,) for value in sorted(set(values) - covered)}
     return {**structures, **rest}
-
-
-def predicted_by(files: Files) -> dict[str, int]:
-    """Model, weights and runtime in words → number of cases, by the JSON that `veloxseg predict` leaves beside a mask.
-
-    Predictions of other programs have no such file, and are not counted.
-    """
-    makers = (_maker(_record(case, path)) for case, path in files.items())
-    return dict(Counter(maker for maker in makers if maker))
-
-
-def predicted_structures(files: Files) -> Regions:
-    """What the plan in the JSON of the first prediction that has one calls its regions or labels; {} if none has."""
-    for case, path in files.items():
-        plan = _record(case, path).get("plan")
-        if not isinstance(plan, dict):
-            continue
-        given = plan.get("regions") or plan.get("labels")
-        ignore = plan.get("ignore_label")
-        try:
-            found = label_values({"labels": given}, path) if given else {}
-        except DatasetError:  # another program's file, or a damaged one
-            continue
-        names = {name: values for name, values in found.items() if 0 not in values}
-        if names:
-            return {name: values for name, values in names.items() if values != (ignore,)}
-    return {}
-
-
-def _record(case: str, prediction: Path) -> dict[str, Any]:
-    """The JSON beside a prediction; empty where it is not there or another program's."""
-    try:
-        record = json.loads((prediction.parent / f"{case}.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return record if isinstance(record, dict) else {}
-
-
-def _maker(record: dict[str, Any]) -> str:
-    try:
-        models = [f"{m['name']} ({m['architecture']}, weights {m['weights_sha256'][:12]})" for m in record["models"]]
-        return f"{' + '.join(models)} in {record['runtime']['name']}"
-    except (KeyError, TypeError):
-        return ""
 
 
 def find_images(folder: Path) -> dict[str, dict[str, Path]]:

@@ -15,7 +15,23 @@ COUNTED: tuple[Outcome, ...] = ("missed", "false alarm", "no prediction", "corre
 
 
 def print_tables(evaluation: Evaluation) -> None:
-    """Means over cases; with more than one method, also who is ahead and whether it is noise."""
+    """Means over cases; with more than one method, also who is ahead and whether it is noise.
+
+    Cases that a model has learnt from come last, in a table of their own.
+    """
+    if evaluation.all_seen:
+        say(f"EVERY CASE ({len(evaluation.cases)}) WAS SEEN IN TRAINING: no figure here holds for new patients\n")
+    elif evaluation.apart is not None:
+        say(f"{evaluation.counted_cases}:")
+    _print_means(evaluation)
+    if len(evaluation.methods) > 1:
+        _print_comparisons(evaluation)
+    if evaluation.apart is not None:
+        say(f"NOT in the figures above, because a model has learnt from them: {evaluation.apart.counted_cases}")
+        _print_means(evaluation.apart)
+
+
+def _print_means(evaluation: Evaluation) -> None:
     several = len(evaluation.methods) > 1
     head = ["structure", *["method"] * several, "cases", *_metric_columns(), "lesions"]
     rows = []
@@ -29,8 +45,6 @@ def print_tables(evaluation: Evaluation) -> None:
         for method in evaluation.methods:
             rows.append(["mean", *[shown(method)] * several, "", *_mean_cells(evaluation, method), ""])
     _print(head, rows)
-    if several:
-        _print_comparisons(evaluation)
 
 
 def _metric_columns() -> Iterator[str]:
@@ -60,6 +74,8 @@ def _mean_cells(evaluation: Evaluation, method: str) -> Iterator[str]:
 
 def _print_comparisons(evaluation: Evaluation) -> None:
     """Who is better by the primary metric, and below it what the secondary ones say."""
+    first, *others = map(shown, evaluation.methods)
+    say(f"{len(evaluation.methods)} methods: each of {', '.join(others)} is compared with {first}")
     primary = [comparison for comparison in evaluation.comparisons if comparison.primary]
     secondary = [comparison for comparison in evaluation.comparisons if not comparison.primary]
     head = ["structure", "metric", "compared", "difference", "95 % interval"]

@@ -65,35 +65,50 @@ def windows_for(patch: Size, base_width: int = 16) -> tuple[Size, ...]:
 class NetworkConfig:
     """All that defines a VeloxSeg network. The defaults are VeloxSeg-B for AutoPET-II."""
 
-    in_channels: tuple[Few, ...] = (1, 1)  # channels of each modality; (2,) is early fusion of two
+    in_channels: tuple[Few, ...] = (1, 1)
+    """Channels of each modality; `2` is early fusion of two. Their sum is the number of the data's modalities."""
     classes: Width = 2
+    """Outputs of the network. The prepared labels decide, so training refuses another number."""
     patch: tuple[Side, Side, Side] = (96, 96, 96)
-    base_width: Width = 16  # convolution stream and decoders
+    """Voxels that the network sees at a time, multiples of 32. Training takes that of PREPARED unless it is set."""
+    base_width: Width = 16
+    """Channels of stage 1 of the convolution stream and the decoders; each stage has twice those of the one before."""
     transformer_width: Width = 16
-    # convolution stream and decoders
+    """Channels of stage 1 of the transformer stream."""
     depths: DepthPerStage = (1, 1, 1, 1)
+    """JLC blocks in each stage, in the encoder and in every decoder."""
     kernel_sizes: tuple[Few, ...] = (1, 3, 5)
-    group_sizes: PerStage = (4, 8, 8, 16)  # channels per group, by the JL bound: see jl.py
+    """Kernels of the parallel group convolutions of a JLC block; odd."""
+    group_sizes: PerStage = (4, 8, 8, 16)
+    """Channels per group of these convolutions in each stage, by the JL bound (Eq. 2); divisors of its width."""
     expansions: PerStage = (3, 3, 2, 2)
-    # transformer stream
-    attention: Annotated[str, OneOf("paired", "window", "downsampled", "none")] = (
-        "paired"  # ablations; none: convolutions only
-    )
+    """Hidden width of a JLC block's feed-forward layer, as a multiple of the stage's width."""
+    attention: Annotated[str, OneOf("paired", "window", "downsampled", "none")] = "paired"
+    """Paired windows; or, for ablations, the finest pair alone, the coarsest alone, or no transformer stream."""
     transformer_depths: DepthPerStage = (1, 1, 1, 1)
+    """Transformer blocks in each stage."""
     transformer_expansions: PerStage = (3, 3, 2, 2)
-    windows: tuple[Window, ...] = ()  # minimum big window per stage; empty: derived from the patch
+    """Hidden width of a transformer block's feed-forward layer, as a multiple of the stage's width."""
+    windows: tuple[Window, ...] = ()
+    """Smallest big window of each stage, such as `3x3x3,6x6x6,3x3x3,3x3x3`; empty: derived from the patch."""
     small_windows: tuple[Window, ...] = ((1, 1, 1),) * STAGES
+    """Smallest small window of each stage: each gives one token, by max-pooling."""
     window_ratio: Annotated[int, Range(2, 64)] = 2
+    """How much both windows grow from one pair to the next."""
     heads: PerStage = (1, 2, 2, 4)
-    head_sizes: PerStage = (4, 8, 8, 16)  # of queries and keys, by the JL bound too
-    # output and training
-    head: Annotated[str, OneOf("pixel_shuffle", "transposed")] = (
-        "pixel_shuffle"  # the ablation has a transposed convolution
-    )
+    """Attention heads in each stage."""
+    head_sizes: PerStage = (4, 8, 8, 16)
+    """Channels of queries and keys per head, by the JL bound too."""
+    head: Annotated[str, OneOf("pixel_shuffle", "transposed")] = "pixel_shuffle"
+    """How the last feature becomes voxels; the paper's ablation has a transposed convolution."""
     attention_dropout: Share = 0.1
+    """Dropout of attention weights. `dropout` sets this one and the next two."""
     projection_dropout: Share = 0.1
+    """Dropout after patch embedding, mixer and the transformer's feed-forward layers."""
     conv_dropout: Share = 0.1
+    """Dropout of the JLC blocks' feed-forward layers."""
     drop_path: Share = 0.0
+    """Probability that a transformer block's branch is left out for a sample."""
 
     def __post_init__(self) -> None:
         settle(self)

@@ -74,15 +74,18 @@ class InstanceNorm(nn.Module):
 
     Not `F.instance_norm`: in torch 2.13 its backward is wrong for a batch of one with a channels-last gradient. And
     centred first: channels-last group norm takes the variance as E[x²] - E[x]², which is worthless in float32 when
-    the mean is large against the deviation.
+    the mean is large against the deviation. In float32 also where the rest is bfloat16: rounded statistics of the
+    deepest stage, which has few voxels, made gradients hundreds of times too large.
     """
 
     def forward(self, x_BCXYZ: Tensor) -> Tensor:
+        if x_BCXYZ.dtype in (torch.bfloat16, torch.float16):
+            x_BCXYZ = x_BCXYZ.float()
         if x_BCXYZ.requires_grad and torch.is_grad_enabled() and not torch.compiler.is_compiling():
             return _Normalise.apply(x_BCXYZ)  # type: ignore[no-untyped-call]
         centred = x_BCXYZ - x_BCXYZ.mean(SPACE, keepdim=True)
         # not by F.group_norm, which refuses a single voxel
-        return torch.group_norm(centred, x_BCXYZ.shape[1], None, None, EPS)
+        return torch.group_norm(centred, int(x_BCXYZ.shape[1]), None, None, EPS)  # a constant in a traced graph
 
 
 class _Normalise(torch.autograd.Function):

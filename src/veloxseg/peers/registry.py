@@ -1,10 +1,6 @@
-"""The networks that VeloxSeg is compared with: how each is built, its source, its published figures.
+"""The networks that VeloxSeg is compared with: how each is built, and its source.
 
-Published figures are those of the paper's table "Computational performance" (AutoPET-II, input 2×96³, 2
-classes). They were made with a counter that sees layers and nothing else: it leaves out parameters that are
-no layer's, group norms and attention products, and counts a transposed convolution on its output.
-`model/count.py` counts in this way (`…_as_published`) and in the real way; a test holds every peer to the
-published figures within 3 %.
+The paper's figures of each are in `published.py`; a test holds every peer to them.
 
 Importing this module imports neither torch nor MONAI: a peer's module is loaded when it is built.
 """
@@ -31,11 +27,6 @@ class Peer:
     venue: str
     year: int
     source: str
-    parameters: float | None = None  # published, in millions
-    macs: float | None = None  # published, in G
-    cpu: float | None = None  # published patches/s on the authors' CPU
-    gpu: float | None = None  # published patches/s on the authors' GPU
-    dice: float | None = None  # published, AutoPET-II, %
     closeness: str
 
 
@@ -51,11 +42,6 @@ PEERS: dict[str, Peer] = {
         venue="Nature Methods",
         year=2019,
         source=MONAI,
-        parameters=5.75,
-        macs=136.56,
-        cpu=0.23,
-        gpu=101.04,
-        dice=59.41,
         closeness=EXACT,
     ),
     "unet-light": Peer(
@@ -74,11 +60,6 @@ PEERS: dict[str, Peer] = {
         venue="3DV",
         year=2016,
         source=MONAI,
-        parameters=45.60,
-        macs=322.22,
-        cpu=0.14,
-        gpu=58.99,
-        dice=53.21,
         closeness=EXACT,
     ),
     "mednext-s": Peer(
@@ -88,11 +69,6 @@ PEERS: dict[str, Peer] = {
         venue="MICCAI",
         year=2023,
         source=MONAI,
-        parameters=5.54,
-        macs=57.93,
-        cpu=0.06,
-        gpu=27.95,
-        dice=53.94,
         closeness="parameters equal; MACs 0.2 % below the published ones",
     ),
     "unetr": Peer(
@@ -102,11 +78,6 @@ PEERS: dict[str, Peer] = {
         venue="WACV",
         year=2022,
         source=MONAI,
-        parameters=95.76,
-        macs=83.61,
-        cpu=0.40,
-        gpu=131.96,
-        dice=51.49,
         closeness="MACs equal; parameters 0.02 % above the published ones",
     ),
     "swin-unetr": Peer(
@@ -116,11 +87,6 @@ PEERS: dict[str, Peer] = {
         venue="MICCAI BrainLes",
         year=2021,
         source=MONAI + ", feature size 24",
-        parameters=15.51,
-        macs=84.26,
-        cpu=0.14,
-        gpu=38.37,
-        dice=62.24,
         closeness=EXACT,
     ),
     "segresnet": Peer(
@@ -148,11 +114,6 @@ PEERS: dict[str, Peer] = {
         venue="Medical Image Analysis",
         year=2024,
         source=OURS,
-        parameters=12.48,
-        macs=91.44,
-        cpu=0.14,
-        gpu=36.56,
-        dice=62.46,
         closeness=EXACT,
     ),
     "unetr++": Peer(
@@ -162,11 +123,6 @@ PEERS: dict[str, Peer] = {
         venue="IEEE TMI",
         year=2024,
         source=OURS,
-        parameters=19.97,
-        macs=57.93,
-        cpu=0.67,
-        gpu=161.15,
-        dice=36.50,
         closeness=EXACT,
     ),
     "u-kan": Peer(
@@ -176,11 +132,6 @@ PEERS: dict[str, Peer] = {
         venue="AAAI",
         year=2025,
         source=OURS,
-        parameters=7.06,
-        macs=22.90,
-        cpu=0.82,
-        gpu=187.06,
-        dice=60.67,
         closeness=EXACT,
     ),
     "nestedformer": Peer(
@@ -190,11 +141,6 @@ PEERS: dict[str, Peer] = {
         venue="MICCAI",
         year=2022,
         source=OURS,
-        parameters=4.71,
-        macs=58.62,
-        cpu=0.41,
-        gpu=95.63,
-        dice=61.38,
         closeness=EXACT,
     ),
     "a2fseg": Peer(
@@ -204,11 +150,6 @@ PEERS: dict[str, Peer] = {
         venue="MICCAI",
         year=2023,
         source=OURS,
-        parameters=41.32,
-        macs=207.97,
-        cpu=0.17,
-        gpu=52.02,
-        dice=60.86,
         closeness="parameters equal; MACs 0.06 % below the published ones",
     ),
     "h-denseformer": Peer(
@@ -218,11 +159,6 @@ PEERS: dict[str, Peer] = {
         venue="MICCAI",
         year=2023,
         source=OURS,
-        parameters=3.64,
-        macs=71.91,
-        cpu=0.44,
-        gpu=123.35,
-        dice=61.50,
         closeness="parameters equal; MACs 0.02 % below the published ones",
     ),
     "segformer-3d": Peer(
@@ -232,11 +168,6 @@ PEERS: dict[str, Peer] = {
         venue="CVPR workshops",
         year=2024,
         source=OURS,
-        parameters=4.50,
-        macs=5.11,
-        cpu=3.31,
-        gpu=364.24,
-        dice=40.44,
         closeness=EXACT,
     ),
     "slim-unetr": Peer(
@@ -246,11 +177,6 @@ PEERS: dict[str, Peer] = {
         venue="IEEE TMI",
         year=2024,
         source=OURS,
-        parameters=1.77,
-        macs=3.83,
-        cpu=11.40,
-        gpu=178.33,
-        dice=52.53,
         closeness=EXACT,
     ),
     "superlightnet": Peer(
@@ -260,11 +186,6 @@ PEERS: dict[str, Peer] = {
         venue="CVPR",
         year=2025,
         source=OURS,
-        parameters=2.75,
-        macs=19.42,
-        cpu=0.27,
-        gpu=55.48,
-        dice=48.35,
         closeness=EXACT,
     ),
     "hcma-unet": Peer(
@@ -274,10 +195,6 @@ PEERS: dict[str, Peer] = {
         venue="ICME",
         year=2025,
         source=OURS + ", the scan in plain PyTorch",
-        parameters=2.81,
-        macs=26.15,
-        gpu=54.51,
-        dice=43.40,
         closeness=EXACT,
     ),
     "u-rwkv": Peer(
@@ -287,10 +204,6 @@ PEERS: dict[str, Peer] = {
         venue="MICCAI",
         year=2025,
         source=OURS + ", the scan in plain PyTorch",
-        parameters=1.44,
-        macs=20.68,
-        gpu=82.09,
-        dice=57.18,
         closeness="parameters equal; MACs 0.1 % below the published ones",
     ),
 }

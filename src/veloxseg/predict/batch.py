@@ -5,7 +5,7 @@ stops the others.
 """
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from veloxseg.console import say, warn
-from veloxseg.errors import OutputError, VeloxSegError, shown
+from veloxseg.dataset.seen import SEEN, Seen
+from veloxseg.errors import OutputError, VeloxSegError, alike, shown, some
 from veloxseg.files import writable_folder
 from veloxseg.image import Volume, output_suffix, read_header
 from veloxseg.predict.estimate import Estimate
@@ -32,6 +33,7 @@ __all__ = [
     "predict_one",
     "predict_planned",
     "reason",
+    "tell_seen",
 ]
 
 
@@ -57,6 +59,7 @@ def predict_cases(
     wanted = wanted or Wanted()
     writable_folder(output)
     todo, failures = plan_cases(predictor, cases, output, wanted)
+    seen: dict[str, Seen] = {}
     with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as reader:
         ahead: Future[Scans] | None = None
         for index, (case, target) in enumerate(todo):
@@ -67,21 +70,21 @@ def predict_cases(
                 # the queue holds one case, and none when memory is short
                 if index + 1 < len(todo) and not scans.frugal and predictor.options.max_ram is None:
                     ahead = reader.submit(_read, predictor, todo[index + 1][0])
-                _predict(predictor, case, scans, target, progress)
+                seen[case.name] = _predict(predictor, case, scans, target, progress)
             except KeyboardInterrupt:
                 reader.shutdown(wait=False, cancel_futures=True)
                 raise
             except Exception as error:  # even a bug in one case must not cost the others
                 if len(cases) == 1:
                     raise
-                failures[case.name] = reason(error)
-                warn(f"{case.name}: {failures[case.name]}")
+                note_failure(failures, case.name, error)
+    tell_seen(seen)
     return failures
 
 
 def predict_planned(predictor: Predictor, case: InputCase, target: Targets) -> None:
     """Predicts one case of a batch that was planned elsewhere."""
-    _predict(predictor, case, _read(predictor, case), target, None)
+    tell_seen({case.name: _predict(predictor, case, _read(predictor, case), target, None)})
 
 
 def predict_one(
@@ -91,7 +94,19 @@ def predict_one(
     writable_folder(path.parent)
     target = _targets(predictor, path, wanted)
     check_targets({case.name: target}, case.images.values())
-    _predict(predictor, case, _read(predictor, case), target, progress)
+    tell_seen({case.name: _predict(predictor, case, _read(predictor, case), target, progress)})
+
+
+def tell_seen(cases: Mapping[str, Seen]) -> None:
+    """Says which cases the model has learnt from, because a mask of such a case proves nothing."""
+    for status in SEEN:
+        names = [name for name, seen in cases.items() if seen.status == status]
+        if names:
+            by = " (by name)" if all(cases[name].by == "name" for name in names) else ""
+            warn(
+                f"the model was {status} {len(names)} of {len(cases)} cases{by}: {some(names)}; "
+                "their masks do not tell how it does on new patients"
+            )
 
 
 def plan_cases(
@@ -106,8 +121,7 @@ def plan_cases(
         except VeloxSegError as error:
             if len(cases) == 1:
                 raise
-            failures[case.name] = reason(error)
-            warn(f"{case.name}: {failures[case.name]}")
+            note_failure(failures, case.name, error)
     check_targets(targets, [path for case in cases for path in case.images.values()])
     left = [(case, targets[case.name]) for case in cases if case.name in targets]
     todo = [(case, target) for case, target in left if not _is_done(predictor, case, target, len(cases) == 1)]
@@ -125,7 +139,7 @@ def _suffix(predictor: Predictor, case: InputCase, wanted: Wanted) -> str:
     """The ending that was asked for, or that keeps the type of the scan on whose grid the mask is made."""
     if wanted.suffix is not None:
         return wanted.suffix
-    scans = Scans(case.images, picks=case.picks)
+    scans = Scans(case.images, name=case.name, picks=case.picks)
     scans.missing(predictor.plan, predictor.may_miss)
     name = predictor.reference(scans)
     header = read_header(case.images[name], series=case.picks.get(name, {}).get("series"))
@@ -141,7 +155,7 @@ def _is_done(predictor: Predictor, case: InputCase, target: Targets, alone: bool
     """
     if not target.record.exists():
         return False
-    scans = Scans(case.images, picks=case.picks)
+    scans = Scans(case.images, name=case.name, picks=case.picks)
     try:
         if is_done(target, predictor.request(scans)):
             return True
@@ -158,6 +172,14 @@ def _is_done(predictor: Predictor, case: InputCase, target: Targets, alone: bool
     return False
 
 
+def note_failure(failures: dict[str, str], name: str, error: Exception) -> None:
+    """Keeps why a case failed, and says so unless another case failed in the same way: all are listed at the end."""
+    before = len(alike(failures))
+    failures[name] = reason(error)
+    if len(alike(failures)) > before:
+        warn(f"{name}: {failures[name]}")
+
+
 def reason(error: Exception) -> str:
     """Why a case failed, in one line."""
     if isinstance(error, VeloxSegError):
@@ -169,7 +191,8 @@ def reason(error: Exception) -> str:
 
 def _read(predictor: Predictor, case: InputCase) -> Scans:
     """Reads a case ahead, unless memory is so short that its scans are read one by one."""
-    scans = Scans(case.images, picks=case.picks)
+    scans = Scans(case.images, name=case.name, picks=case.picks)
+    scans.missing(predictor.plan, predictor.may_miss)
     predictor.keep_within_memory(scans)
     if not scans.frugal:
         for name in scans:
@@ -179,7 +202,7 @@ def _read(predictor: Predictor, case: InputCase) -> Scans:
 
 def _predict(
     predictor: Predictor, case: InputCase, scans: Scans, target: Targets, progress: Callable[[str], Progress] | None
-) -> None:
+) -> Seen:
     folder = target.mask.parent
     _check_space(scans.grids()[predictor.reference(scans)].shape, predictor.options.probabilities, folder)
     result = predictor(scans, progress and progress(case.name))
@@ -189,6 +212,7 @@ def _predict(
     volumes = ", ".join(f"{name} {ml:.2f} mL" for name, ml in result.volumes_ml.items())
     seconds = sum(result.provenance["seconds"].values())
     say(f"{shown(target.mask)}: {volumes or 'no label'} ({seconds:.1f} s)")
+    return predictor.seen(scans)
 
 
 def _check_space(shape: tuple[int, int, int], probabilities: bool, output: Path) -> None:

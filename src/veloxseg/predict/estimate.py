@@ -9,15 +9,16 @@ opened the model and computed one window by then. The moments are
     finishing    the mask, and what counting and post-processing need
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from veloxseg.image import Geometry
+from veloxseg.predict.pipelines import PIPELINES
 from veloxseg.predict.restore import chunk_voxels
 from veloxseg.predict.sliding import count_windows
-from veloxseg.prepare.network_input import axis_order
 from veloxseg.runtimes.decoding import Decoding
 from veloxseg.types import Size
 
@@ -25,6 +26,7 @@ __all__ = ["Estimate", "WindowCost", "estimate"]
 
 GIB = 1 << 30
 SLAB = 64 << 20  # in which scans are read and interpolated
+LATER = 22 << 20  # scipy.ndimage, which is imported after the program was measured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,18 +68,23 @@ def estimate(
     probabilities: bool,
 ) -> Estimate:
     plan = decoding.plan
-    shape = _network_shape(grids[reference], plan.spacing, plan.axes)
+    pipeline = PIPELINES[plan.pipeline]
+    shape = pipeline.network_shape(grids[reference], plan)
     voxels, scan_voxels = float(np.prod(shape)), float(np.prod(grids[reference].shape))
     network = 4.0 * len(plan.modalities) * voxels
     scans = [4.0 * float(np.prod(grid.shape)) for grid in grids.values()]
     _, y, z = (max(n, p) for n, p in zip(shape, plan.patch, strict=True))
-    # the accumulator of a row of windows, and what of the row before is still needed for the way back
-    slab = 4.0 * decoding.channels * (1 + 0.75) * min(plan.patch[0], shape[0]) * y * z
+    # the accumulator of a row of windows, and what of it waits for the way back
+    slab = 4.0 * decoding.channels * min(plan.patch[0], shape[0]) * y * z * pipeline.slabs_held
     kept = scan_voxels * np.dtype(decoding.dtype).itemsize + (scan_voxels * len(plan.outputs) if probabilities else 0)
-    back = 4.0 * 3 * decoding.channels * min(chunk_voxels(decoding.channels), scan_voxels)
-    program = window.program + (windows_at_once - 1) * window.bytes
+    # a chunk on its way back is joined, interpolated, stacked and decoded; soft-max takes two more copies
+    copies = 6 if probabilities else 4
+    row_voxels = scan_voxels * min(1.0, plan.patch[0] / shape[0])  # what a row of windows is on the scan's grid
+    back = 4.0 * copies * decoding.channels * min(chunk_voxels(decoding.channels), row_voxels)
+    program = window.program + LATER * ("scipy.ndimage" not in sys.modules) + (windows_at_once - 1) * window.bytes
     computing = network + slab + kept + back
-    resampling = network + 2 * 4.0 * max(voxels, 1.0) + min(SLAB, max(scans))
+    working = max(pipeline.working_bytes(grid, shape, plan) for grid in grids.values())
+    resampling = network + working + min(SLAB, max(scans))
     windows = count_windows(shape, plan.patch, overlap)
     return Estimate(
         network_shape=shape,
@@ -86,12 +93,3 @@ def estimate(
         bytes=program + max(sum(scans) + resampling, computing),
         frugal_bytes=program + max(max(scans) + resampling, computing),
     )
-
-
-def _network_shape(grid: Geometry, spacing: tuple[float, float, float], axes: str) -> Size:
-    """The whole scan at the plan's spacing, its axes in the order of the network's."""
-    turned = grid.in_ras()
-    order = axis_order(turned.spacing, axes)
-    extent = np.asarray(turned.shape)[order] * np.asarray(turned.spacing)[order]
-    x, y, z = np.maximum(1, np.ceil(extent / np.asarray(spacing) - 0.01)).astype(int)
-    return int(x), int(y), int(z)

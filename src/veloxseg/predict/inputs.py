@@ -1,4 +1,4 @@
-"""Which cases an input holds: one case given by modality, a folder in nnU-Net naming, or a data set of any layout."""
+"""Which cases an input holds: one case given by modality, or whatever else names cases (dataset/cases.py)."""
 
 import os
 import re
@@ -7,9 +7,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from veloxseg.dataset.naming import DESCRIPTION, channel_names, description_near, split_channel
+from veloxseg.console import say
+from veloxseg.dataset.cases import Selection, for_modalities, part_words, taken
+from veloxseg.dataset.dataset import Case
+from veloxseg.dataset.layouts import layout_of, open_dataset
+from veloxseg.dataset.layouts.folder import channel_number
+from veloxseg.dataset.naming import split_channel
 from veloxseg.errors import ConfigError, DatasetError, shown
-from veloxseg.image.formats import images_by_case, without_suffix
+from veloxseg.image.formats import without_suffix
 from veloxseg.modality import canonical_name
 
 __all__ = ["InputCase", "find_cases", "part_of", "with_picks"]
@@ -23,11 +28,19 @@ class InputCase:
     picks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-def find_cases(inputs: Sequence[str], names: tuple[str, ...]) -> list[InputCase]:
-    """Reads `-i`: either `ct=FILE pet=FILE_OR_FOLDER`, or one folder. `names` are the model's modalities."""
+def find_cases(
+    inputs: Sequence[str],
+    names: tuple[str, ...],
+    selection: Selection = Selection(),  # noqa: B008 - frozen
+) -> list[InputCase]:
+    """Reads `-i`: either `ct=FILE pet=FILE_OR_FOLDER`, or one path with cases. `names` are the model's modalities."""
     pairs = [text.partition("=") for text in inputs]
     if len(pairs) == 1 and (not pairs[0][1] or os.path.exists(inputs[0])):
-        return _in_folder(Path(inputs[0]), names)
+        return _in_data_set(Path(inputs[0]), names, selection)
+    if selection != Selection():
+        raise ConfigError(
+            "--split, --cases and --layout are for a folder or list; one case is given by its files alone"
+        )
     images: dict[str, Path] = {}
     for name, equals, path in pairs:
         if not equals or not path:
@@ -68,24 +81,32 @@ def part_of(cases: Sequence[InputCase], parts: int, part: int) -> list[InputCase
     return list(cases[part::parts])
 
 
-def _in_folder(folder: Path, names: tuple[str, ...]) -> list[InputCase]:
-    if not os.path.isdir(folder):
-        raise DatasetError(f"{shown(folder)} is not a folder; give a folder, or one case as -i {names[0]}=FILE ...")
-    found: dict[str, dict[str, Path]] = {}
-    channels = channel_names(description_near(folder), folder / DESCRIPTION) or dict(enumerate(names))
-    for name, file in images_by_case(folder).items():
-        if (named := split_channel(name)) is None:
-            continue
-        case, channel = named
-        if channel not in channels:
-            known = ", ".join(f"{number:04d} ({modality})" for number, modality in channels.items())
-            raise DatasetError(f"{file} has channel {channel}, the model takes {known}; rename or remove it")
-        found.setdefault(case, {})[channels[channel]] = file
-    if found:
-        return [InputCase(name, images) for name, images in found.items()]
-    from veloxseg.dataset.layouts import open_dataset
+def _in_data_set(path: Path, names: tuple[str, ...], selection: Selection) -> list[InputCase]:
+    """The cases that lie at a path, with the scans that the model takes; what is taken and what is left is said."""
+    if selection.layout == "auto" and layout_of(path) is None:
+        raise DatasetError(
+            f"{shown(path)} holds no scan and has no known layout; give a data set, a list of cases, a folder of "
+            f"scans, or one case as -i {names[0]}=FILE ..."
+        )
+    dataset = open_dataset(path, selection.layout)
+    if dataset.layout == "prepared" and selection.split is None and not selection.names:
+        selection = replace(selection, split="test" if any(case.split == "test" for case in dataset.cases) else "all")
+    whole, dataset = dataset, taken(dataset, selection)
+    if whole.layout != "folder":
+        which = f" ({selection.split})" if selection.split else ""
+        say(
+            f"{len(dataset.cases)} of {len(whole.cases)} cases are taken{which}: {shown(path)} has "
+            f"{part_words(whole.cases)}"
+        )
+    dataset = for_modalities(dataset, names)
+    if unused := [name for name in whole.modalities if name not in names and channel_number(name) is None]:
+        say(f"the model takes {', '.join(names)}; {', '.join(unused)} of the data set are not used")
+    return [InputCase(case.name, case.images, _picks(case)) for case in dataset.cases]
 
-    return [
-        InputCase(case.name, case.images, {name: {"volume": volume} for name, volume in case.volumes.items()})
-        for case in open_dataset(folder).cases
-    ]
+
+def _picks(case: Case) -> dict[str, dict[str, Any]]:
+    picks: dict[str, dict[str, Any]] = {}
+    for option, chosen in (("volume", case.volumes), ("series", case.series)):
+        for name, which in chosen.items():
+            picks.setdefault(name, {})[option] = which
+    return picks

@@ -48,7 +48,7 @@ def restore(
             for name, values in decoding.probabilities(scores_SXYZ).items():
                 views[name][rows, into[0], into[1]] = np.rint(values * 255)
 
-    for block in _blocks(slabs, maps[0], placement.network_shape[0]):
+    for block in _blocks(_thin(slabs), maps[0], placement.network_shape[0]):
         _interpolate_block(block, maps, None if probabilities else decoding.foreground, write)
     return Restoration(labels, kept)
 
@@ -70,6 +70,15 @@ def _to_scan(placement: Placement) -> tuple[tuple[AxisMap, AxisMap, AxisMap], Ca
 def chunk_voxels(channels: int) -> int:
     """How many voxels of the scan are made at a time, so that memory does not grow with the number of classes."""
     return CHUNK_BYTES // (4 * channels)
+
+
+def _thin(slabs: Iterable[Slab]) -> Iterator[Slab]:
+    """The same rows in slabs so thin that joining and comparing them takes little memory, however many classes."""
+    for slab in slabs:
+        channels, rows, y, z = slab.scores_SXYZ.shape
+        thickness = max(1, chunk_voxels(channels) // (y * z))
+        for begin in range(0, rows, thickness):
+            yield Slab(slab.start + begin, slab.scores_SXYZ[:, begin : begin + thickness])
 
 
 class _Block(NamedTuple):

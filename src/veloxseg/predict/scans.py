@@ -11,6 +11,7 @@ from veloxseg.errors import DatasetError, GeometryError, ImageError, shown
 from veloxseg.files import sha256
 from veloxseg.image import Geometry, Volume, from_image, read, read_header
 from veloxseg.image.align import alignment_warnings
+from veloxseg.image.content import content_hash
 from veloxseg.modality import KINDS, canonical_name
 from veloxseg.prepare.plan import Plan
 
@@ -22,10 +23,16 @@ class Scans(Mapping[str, Volume]):
 
     With `frugal` only the scan that was asked for last is in memory; another one is read again when needed.
     `picks` chooses one of several series in a folder, or one volume of a 4-D file: {"pet": {"series": "PT"}}.
+    `name` is the case's, where it has one.
     """
 
     def __init__(
-        self, sources: Mapping[str, Any], *, frugal: bool = False, picks: Mapping[str, Mapping[str, Any]] | None = None
+        self,
+        sources: Mapping[str, Any],
+        *,
+        name: str | None = None,
+        frugal: bool = False,
+        picks: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         if not isinstance(sources, Mapping):
             raise DatasetError(f"{shown(sources)} is no case; give scans by modality, such as {{'ct': 'ct.nii.gz'}}")
@@ -37,6 +44,8 @@ class Scans(Mapping[str, Volume]):
         self.picks = dict(picks or {})
         self.warnings: dict[str, tuple[str, ...]] = {}
         self._held: dict[str, Volume] = {}
+        self.name = name
+        self.contents: dict[str, str] = {}  # modality -> content hash of what was read
         self._hashes: dict[str, dict[str, str]] | None = None
 
     def __getitem__(self, name: str) -> Volume:
@@ -49,6 +58,8 @@ class Scans(Mapping[str, Volume]):
             else:
                 volume = from_image(source)
             self._held[name] = volume
+            if name not in self.contents:
+                self.contents[name] = content_hash(volume)
             self.warnings[name] = volume.warnings
         return self._held[name]
 

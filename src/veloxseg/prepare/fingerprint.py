@@ -7,6 +7,7 @@ Per case: size and spacing of each modality, which modalities share the label's 
 import zlib
 from collections.abc import Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from veloxseg.console import progress, warn
 from veloxseg.dataset.dataset import Case, Dataset
 from veloxseg.dataset.reading import read_case_images, read_case_label
+from veloxseg.dataset.targets import Merged
 from veloxseg.errors import DatasetError
 from veloxseg.image.body import body_mask, coarse_steps
 from veloxseg.image.regions import components, label_boxes, nonzero_box
@@ -32,7 +34,13 @@ SAMPLES = 2000  # voxels per case and modality: a thousand cases give two millio
 def make_fingerprint(dataset: Dataset, cases: Iterable[Case], team: Team) -> dict[str, Any]:
     """Looks at every case; a case that cannot be read is an error, since `check` lists them all."""
     cases = list(cases)
-    work = partial(fingerprint_case, modalities=dataset.modalities, labels=dataset.labels, ignore=dataset.ignore_label)
+    work = partial(
+        fingerprint_case,
+        modalities=dataset.modalities,
+        labels=dataset.labels,
+        ignore=dataset.ignore_label,
+        merged=dataset.merged,
+    )
     found, failures = {}, []
     for case, result in progress(team.run(work, cases), "fingerprint", len(cases)):
         if isinstance(result, Failure):
@@ -49,11 +57,15 @@ def make_fingerprint(dataset: Dataset, cases: Iterable[Case], team: Team) -> dic
 
 
 def fingerprint_case(
-    case: Case, modalities: tuple[str, ...], labels: dict[str, int], ignore: int | None
+    case: Case,
+    modalities: tuple[str, ...],
+    labels: dict[str, int],
+    ignore: int | None,
+    merged: Merged = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The numbers of one case; `samples` holds arrays and is pooled by `summarise`."""
     volumes = read_case_images(case, modalities)
-    label = read_case_label(case, labels, volumes)
+    label = read_case_label(case, labels, volumes, merged)
     random = np.random.default_rng(zlib.crc32(case.name.encode()))
     return {
         "case": case.name,

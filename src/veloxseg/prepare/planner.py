@@ -68,6 +68,7 @@ def make_plan(
         labels=dataset.labels,
         regions=dataset.regions,
         ignore_label=dataset.ignore_label,
+        merged=dataset.merged,
         axes=fingerprint.get("axes", "patient"),
         register=register,
     )

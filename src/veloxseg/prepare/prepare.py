@@ -7,27 +7,31 @@ is listed and left out of cases.json; the others are kept.
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from veloxseg.console import progress, say, warn
 from veloxseg.dataset.dataset import Case, Dataset
+from veloxseg.dataset.layouts.prepared import write_sources
 from veloxseg.dataset.reading import read_case_images, read_case_label
+from veloxseg.dataset.seen import same_scans
 from veloxseg.dataset.splits import assign_splits, given_folds, make_folds
-from veloxseg.errors import DatasetError
+from veloxseg.dataset.targets import as_in_files
+from veloxseg.errors import DatasetError, alike, some
 from veloxseg.files import read_json, writable_folder, write_json
+from veloxseg.image.content import content_hash
 from veloxseg.prepare.fingerprint import make_fingerprint
 from veloxseg.prepare.network_input import label_to_network, to_network
-from veloxseg.prepare.plan import Plan
+from veloxseg.prepare.plan import Normalisation, Plan
 from veloxseg.prepare.planner import make_plan
 from veloxseg.prepare.store import Prepared, case_record, write_case
 from veloxseg.workers import Failure, Team
 
 __all__ = ["Settings", "prepare"]
 
-VERSION = 3  # of what preprocessing does to voxels and writes down; a change makes what is stored stale
+VERSION = 4  # of what preprocessing does to voxels and writes down; a change makes what is stored stale
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +43,7 @@ class Settings:
     reference: str | None = None
     register: str = "none"
     normalise: Mapping[str, str] | None = None
+    normalisations: Mapping[str, Normalisation] = field(default_factory=dict)  # with their numbers, by modality
     seed: int = 0
     folds: int = 5
     workers: int = 1
@@ -51,10 +56,13 @@ def prepare(dataset: Dataset, folder: str | Path, settings: Settings) -> Prepare
     cases = [case for case in dataset.cases if case.label is not None]
     if not cases:
         raise DatasetError(f"{dataset.root} has no labelled case; training needs label maps")
-    if len(cases) < len(dataset.cases):
-        say(f"{len(dataset.cases) - len(cases)} cases without a label are left out")
+    unlabelled = [case for case in dataset.cases if case.label is None]
+    test = [case for case in unlabelled if case.split == "test"]
+    if len(test) < len(unlabelled):
+        say(f"{len(unlabelled) - len(test)} cases without a label are left out")
     _refuse_duplicates(cases)
-    splits = assign_splits(cases, settings.seed)
+    # a data set's own test cases may have no labels: then all labelled cases train and validate
+    splits = assign_splits([case for case in dataset.cases if case.label or case.split], settings.seed)
     seen = [case for case in cases if splits[case.name] != "test"]  # the plan must not know the test cases
     with Team(settings.workers) as team:
         fingerprint = _fingerprint(dataset, seen or cases, folder, team)
@@ -67,15 +75,26 @@ def prepare(dataset: Dataset, folder: str | Path, settings: Settings) -> Prepare
             register=settings.register,
             normalise=settings.normalise,
         )
+        plan = _with_normalisations(plan, settings.normalisations)
         write_json(folder / "plan.json", plan.to_json())
         failures = _run(cases, folder, plan, settings.seed, team)
     done = [case for case in cases if case.name not in failures]
-    for name, message in failures.items():
-        warn(f"{name} is left out: {message}")
+    for message, names in alike(failures).items():
+        warn(f"{some(names)} {'is' if len(names) == 1 else 'are'} left out: {message}")
     if not done:
         raise DatasetError(f"no case could be prepared; the first failed with: {next(iter(failures.values()))}")
-    _write_listing(dataset, done, folder, settings)
+    _refuse_leaks(done, splits, folder)
+    if test and "test" not in {splits[case.name] for case in done}:
+        say(f"{len(test)} unlabelled cases are the test, so all {len(done)} labelled ones train and validate")
+    write_sources(folder, as_in_files(dataset), [*done, *test], splits)
+    _write_listing(dataset, done, splits, folder, settings)
     return Prepared.open(folder)
+
+
+def _with_normalisations(plan: Plan, given: Mapping[str, Normalisation]) -> Plan:
+    """The plan with normalisations that were decided elsewhere."""
+    chosen = (replace(m, normalisation=given.get(m.name, m.normalisation)) for m in plan.modalities)
+    return replace(plan, modalities=tuple(chosen))
 
 
 def _refuse_duplicates(cases: list[Case]) -> None:
@@ -90,9 +109,9 @@ def _refuse_duplicates(cases: list[Case]) -> None:
 def _fingerprint(dataset: Dataset, cases: list[Case], folder: Path, team: Team) -> dict[str, Any]:
     """Made once; taken from the folder if the same inputs were looked at before."""
     path = folder / "fingerprint.json"
-    digest = _digest(
-        [VERSION, dataset.labels, dataset.ignore_label, dataset.modalities, [_inputs(case) for case in cases]]
-    )
+    merged = [dataset.merged] if dataset.merged else []
+    inputs = [_inputs(case) for case in cases]
+    digest = _digest([VERSION, dataset.labels, dataset.ignore_label, dataset.modalities, inputs, *merged])
     if path.is_file():
         stored = read_json(path)
         if isinstance(stored, dict) and stored.get("inputs") == digest:
@@ -129,9 +148,10 @@ def prepare_case(case: Case, folder: Path, plan: Plan, seed: int) -> list[str]:
     from veloxseg.image.align import alignment_warnings
 
     volumes = read_case_images(case, plan.names)
-    label = read_case_label(case, plan.labels, volumes)
+    label = read_case_label(case, plan.labels, volumes, plan.merged)
     if label is None:
         raise DatasetError(f"case {case.name} has no label; training needs one")
+    scans = {name: content_hash(volume) for name, volume in volumes.items()}
     scores, warnings = alignment_warnings(volumes, plan.reference, {m.name: m.kind for m in plan.modalities})
     image_CXYZ, placement = to_network(volumes, plan)
     label_XYZ = label_to_network(label, placement)
@@ -140,6 +160,7 @@ def prepare_case(case: Case, folder: Path, plan: Plan, seed: int) -> list[str]:
     record = {
         "case": case.name,
         "made_from": made_from(case, plan),
+        "scans": scans,
         "placement": placement.to_json(),
         "alignment": scores,
         "warnings": warnings,
@@ -163,15 +184,32 @@ def _inputs(case: Case) -> list[Any]:
             parts = sorted(path.iterdir()) if path.is_dir() else [path]
             stats = [(part.name, part.stat().st_size, part.stat().st_mtime_ns) for part in parts if part.exists()]
             entries.append([name, str(path), case.volumes.get(name), stats])
-    return [case.name, entries]
+    return [case.name, entries, case.series, case.rois]
 
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _write_listing(dataset: Dataset, cases: list[Case], folder: Path, settings: Settings) -> None:
-    splits = assign_splits(cases, settings.seed)
+def _refuse_leaks(cases: list[Case], splits: dict[str, str], folder: Path) -> None:
+    """The same scan in two parts of the split would make every score a lie; within one part it is a warning."""
+    for name, other, modality in same_scans({case.name: _scans(folder, case.name) for case in cases}):
+        if splits[name] == splits[other]:
+            warn(f"{name} and {other} hold the same {modality} scan; leave one of them out")
+            continue
+        raise DatasetError(
+            f"{other} ({splits[other]}) and {name} ({splits[name]}) hold the same {modality} scan, whatever the file "
+            "is called; leave one of them out, or give both the same patient"
+        )
+
+
+def _scans(folder: Path, name: str) -> dict[str, str]:
+    return (case_record(folder, name) or {}).get("scans", {})
+
+
+def _write_listing(
+    dataset: Dataset, cases: list[Case], splits: dict[str, str], folder: Path, settings: Settings
+) -> None:
     if dataset.folds:
         folds = given_folds(cases, dataset.folds)
     else:
@@ -180,5 +218,13 @@ def _write_listing(dataset: Dataset, cases: list[Case], folder: Path, settings: 
     for case in cases:
         record = case_record(folder, case.name) or {}
         seen = {key: record[key] for key in ("alignment", "warnings") if record.get(key)}
-        listing.append({"name": case.name, "patient": case.patient, "split": splits[case.name], **seen})
+        listing.append(
+            {
+                "name": case.name,
+                "patient": case.patient,
+                "split": splits[case.name],
+                "scans": _scans(folder, case.name),
+                **seen,
+            }
+        )
     write_json(folder / "cases.json", {"seed": settings.seed, "cases": listing, "folds": folds})

@@ -191,7 +191,8 @@ def draw_curves(history: list[Row], path: Path) -> None:
             width = 2 if name == "total" else 1.2
             losses.plot(epochs, [v or None for v in values], color=colour, linewidth=width, label=COLUMNS[name][0])
     losses.set(ylabel="training loss", yscale="log")
-    losses.legend(frameon=False, ncols=5, loc="upper right", fontsize=8)
+    if losses.lines:  # none if no step of any epoch had a finite loss
+        losses.legend(frameon=False, ncols=5, loc="upper right", fontsize=8)
     _draw_scores(scores, history)
     for axes in (losses, scores):
         axes.grid(alpha=0.25, linewidth=0.6)

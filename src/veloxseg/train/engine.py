@@ -58,6 +58,12 @@ def start_engine(recipe: Recipe, *, accelerator: str, devices: int | str, nodes:
         raise ConfigError(
             f"cannot use {shown(devices)} of {accelerator} ({reason}); try --accelerator auto --devices 1"
         ) from error
+    if recipe.precision == "bf16-mixed" and fabric.device.type == "cpu":
+        # seen in torch 2.13 on a processor with AVX512-BF16: parts of a weight's gradient are memory that nobody wrote
+        raise ConfigError(
+            "precision bf16-mixed is for GPUs: on a CPU the gradients of small convolutions are wrong in PyTorch; "
+            "use --precision 32-true"
+        )
     fabric.launch()
     if not fabric.is_global_zero:
         set_quiet(True)

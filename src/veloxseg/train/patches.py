@@ -156,7 +156,13 @@ class TrainingPatches(PatchDataset):
     ) -> None:
         local = recipe.batch // world
         super().__init__(
-            prepared, names, prepared.plan.patch, recipe.seed, steps * local, PRESETS[recipe.augmentation], recipe.crops
+            prepared,
+            names,
+            recipe.network.get("patch", prepared.plan.patch),
+            recipe.seed,
+            steps * local,
+            PRESETS[recipe.augmentation],
+            recipe.crops,
         )
         wanted = recipe.modalities or prepared.plan.names
         self.channels = [c for c, name in enumerate(prepared.plan.names) if name in wanted]

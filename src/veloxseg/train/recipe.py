@@ -3,20 +3,21 @@
     AdamW, learning rate 2.5e-4, weight decay 0.01; 10 warm-up epochs, then cosine to 6e-6; 300 epochs;
     batch 4 = 2 volumes × 2 crops; deep supervision; CE + Dice + 0.5 · reconstruction + 2.0 · transfer
 
-A setting is changed by `--set key=value`. All resolved settings are stored in RUN/settings.json.
+A setting is changed by `--set key=value`; `settings.py` knows all names, those of the network too. All resolved
+settings are stored in RUN/settings.json.
 """
 
 import dataclasses
-import typing
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from veloxseg.errors import ConfigError, shown
+from veloxseg.errors import ConfigError, did_you_mean, shown
+from veloxseg.model.config import PRESETS, NetworkConfig, windows_for
+from veloxseg.peers.registry import PEERS
 from veloxseg.prepare.plan import Plan
-from veloxseg.schema import Count, OneOf, Range, Share, build, parse, settle
+from veloxseg.schema import Count, OneOf, Range, Share, build, build_some, field_kinds, settle
 
-__all__ = ["SHORT", "Recipe", "choose_modalities", "network_settings", "parse_overrides"]
+__all__ = ["SHORT", "Recipe", "choose_modalities", "network_settings", "trained_plan"]
 
 Number = Annotated[int, Range(0, 1_000_000)]
 Few = Annotated[int, Range(1, 4096)]
@@ -29,54 +30,85 @@ Minutes = Annotated[float, Range(1e-6, 1e6)]
 class Recipe:
     """Settings by name, as `--set` takes them."""
 
-    model: str = "b"  # a preset of VeloxSeg, or the name of a peer
-    fold: Number | None = None  # the fold of cross-validation; without one the 6:2:2 split is used
+    model: str = "b"
+    """A preset of VeloxSeg (b, s, l, b+, c), or the name of a peer such as slim-unetr."""
+    fold: Number | None = None
+    """The fold of cross-validation; without one the 6:2:2 split is used."""
     seed: Annotated[int, Range(0, 2**63 - 1)] = 0
-    # network and data
-    modalities: tuple[str, ...] = ()  # the names to train on, such as pet or ct,pet; with none, all of the plan
-    # one stream per modality ("separate"), or all as channels of one ("early", preset C)
+    """Of first weights, patches and dropout; the same seed gives the same training."""
+    modalities: tuple[str, ...] = ()
+    """The names to train on, such as pet or ct,pet; with none, all of the plan."""
     fusion: Annotated[str, OneOf("auto", "separate", "early")] = "auto"
+    """One stream per modality, or all as channels of one; auto is early for preset c and separate for the others."""
     dropout: Share = 0.1
-    modality_dropout: Share = 0.0  # probability that a sample loses one modality, so that prediction may lack it
-    # "paper": a flip along z; "strong"; "none"
+    """Dropout of attention weights, projections and feed-forward layers of VeloxSeg."""
+    modality_dropout: Share = 0.0
+    """Probability that a sample loses one modality, so that prediction may lack it."""
     augmentation: Annotated[str, OneOf("paper", "strong", "none")] = "paper"
-    batch: Few = 4  # patches per step, over all processes
-    crops: Few = 2  # patches in a row from one volume
-    steps_per_epoch: Number = 0  # 0 stands for as many as take each training volume once
-    # optimiser
+    """The paper's flip along z, a strong set (flips along all axes, rotation, intensities), or none."""
+    batch: Few = 4
+    """Patches per step, over all processes."""
+    crops: Few = 2
+    """Patches in a row from one volume."""
+    steps_per_epoch: Number = 0
+    """0 stands for as many as take each training volume once."""
     epochs: Count = 300
-    max_minutes: Minutes | None = None  # if set, replaces `epochs`: the schedule is fitted to the time
+    """Length of the training and of its schedule."""
+    max_minutes: Minutes | None = None
+    """If set, replaces `epochs`: the schedule is fitted to the time, and other defaults hold (below)."""
     learning_rate: Rate = 2.5e-4
+    """The highest rate of AdamW, reached after the warm-up."""
     final_learning_rate: Rate = 6e-6
+    """Where the cosine ends."""
     warmup_epochs: Weight = 10.0
+    """Epochs in which the rate rises from nearly 0."""
     weight_decay: Weight = 0.01
-    clip_gradients: Weight = 0.0  # the greatest norm of the gradient; with 0 it is not clipped, as in the paper
-    ema: Share = 0.0  # the decay of a moving average of the weights, such as 0.99; with 0 there is none
-    # objective
-    loss: str = "ce_dice"  # a name of model.losses.LOSSES
+    """Of AdamW."""
+    clip_gradients: Weight = 0.0
+    """The greatest norm of the gradient; with 0 it is not clipped, as in the paper."""
+    ema: Share = 0.0
+    """The decay of a moving average of the weights, such as 0.99; with 0 there is none."""
+    loss: str = "ce_dice"
+    """The loss of segmentation, a name of `LOSSES` in `model/losses.py`."""
     deep_supervision: bool = True
-    batch_dice: bool = False  # Dice over all patches of a step, so that false alarms in empty ones count
-    teachers: bool = True  # SDKT; peers never have teachers
+    """Whether the outputs of all four stages are scored, as in the paper, or the finest alone."""
+    batch_dice: bool = False
+    """Dice over all patches of a step, so that false alarms in empty ones count."""
+    teachers: bool = True
+    """The texture teachers (SDKT); peers and networks without attention have none."""
     transfer: Annotated[str, OneOf("gram", "none", "l1", "affinity", "shared-roi")] = "gram"
-    reduction: Annotated[str, OneOf("mean", "sum")] = "mean"  # "sum" is the paper's printed formula
+    """How the teachers' features guide the student's; all but gram are the paper's comparisons."""
+    reduction: Annotated[str, OneOf("mean", "sum")] = "mean"
+    """Of the transfer term; sum is the paper's printed formula, mean gave its figures."""
     reconstruction_weight: Weight = 0.5
+    """Of the teachers' reconstruction in the loss."""
     transfer_weight: Weight = 2.0
-    # validation and what is kept
-    validate_every: Count = 5  # epochs; the last one is always validated
-    overlap: Share = 0.5  # the part that neighbouring windows have in common, in validation
-    # MODEL is the best validated epoch, or the "last" one (honest in cross-validation)
+    """Of the transfer term in the loss."""
+    validate_every: Count = 5
+    """Epochs between validations; the last one is always validated."""
+    overlap: Share = 0.5
+    """The part that neighbouring windows have in common, in validation."""
     select: Annotated[str, OneOf("best", "last")] = "best"
-    save_seconds: Weight = 60.0  # a checkpoint at least this often, and at every validation
-    bad_steps: Count = 5  # consecutive steps without a finite loss after which training gives up
-    # engine
+    """MODEL is the best validated epoch, or the last one (honest in cross-validation)."""
+    save_seconds: Weight = 60.0
+    """A checkpoint is saved at least this often, and at every validation."""
+    bad_steps: Count = 5
+    """Consecutive steps without a finite loss after which training gives up."""
     precision: Annotated[str, OneOf("32-true", "bf16-mixed")] = "32-true"
-    deterministic: bool = True  # resuming is bit-exact on a CPU, where this costs nothing
-    threads: Annotated[int, Range(0, 1024)] = 0  # threads of the CPU; with 0 torch chooses
-    # processes that load patches; -1 stands for none on a CPU and up to 8 beside a GPU
+    """Of the computation; losses are always computed in float32."""
+    deterministic: bool = True
+    """Resuming is bit-exact on a CPU, where this costs nothing."""
+    threads: Annotated[int, Range(0, 1024)] = 0
+    """Threads of the CPU; with 0 torch chooses."""
     workers: Annotated[int, Range(-1, 256)] = -1
+    """Processes that load patches; -1 stands for none on a CPU and up to 8 beside a GPU."""
+    network: dict[str, Any] = field(default_factory=dict)
+    """Settings of the network that differ from the preset's, by their own names."""
 
     def __post_init__(self) -> None:
         settle(self)
+        network = build_some(field_kinds(NetworkConfig), self.network, "", "setting of the network")
+        object.__setattr__(self, "network", network)
         if self.batch % self.crops:
             raise ConfigError(
                 f"batch {self.batch} is no multiple of {self.crops} crops per volume; set crops=1 or another batch"
@@ -104,25 +136,6 @@ SHORT: dict[str, Any] = {
 }
 
 
-def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
-    """`key=value` texts as typed settings.
-
-    >>> parse_overrides(["ema=0.99", "modalities=ct,pet"])
-    {'ema': 0.99, 'modalities': ('ct', 'pet')}
-    """
-    hints = typing.get_type_hints(Recipe, include_extras=True)
-    result: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        key = key.strip().replace("-", "_")
-        if not equals:
-            raise ConfigError(f"--set {shown(pair)!r} has no '='; write it as key=value")
-        if key not in hints:
-            raise ConfigError(f"unknown setting {shown(key)!r}; choose from {', '.join(sorted(hints))}")
-        result[key] = parse(hints[key], text, key)
-    return result
-
-
 def choose_modalities(plan: Plan, names: tuple[str, ...]) -> Plan:
     """The plan of a network that sees only the modalities `names`, in the plan's order; empty: all."""
     if not names:
@@ -134,16 +147,21 @@ def choose_modalities(plan: Plan, names: tuple[str, ...]) -> Plan:
     return dataclasses.replace(plan, modalities=kept, reference=reference)
 
 
-def network_settings(recipe: Recipe, plan: Plan) -> tuple[str, dict[str, Any]]:
-    """Architecture and settings for `model_folder.build_network`: the preset, fitted to the data."""
-    from veloxseg.model.config import PRESETS
-    from veloxseg.peers.registry import PEERS
+def trained_plan(plan: Plan, recipe: Recipe) -> Plan:
+    """The plan of the network that the recipe asks for: its modalities, and its patch if that is a setting."""
+    plan = choose_modalities(plan, recipe.modalities)
+    patch = recipe.network.get("patch", plan.patch)
+    return plan if patch == plan.patch else dataclasses.replace(plan, patch=patch, windows=windows_for(patch))
 
+
+def network_settings(recipe: Recipe, plan: Plan) -> tuple[str, dict[str, Any]]:
+    """Architecture and settings for `model_folder.build_network`: the preset, fitted to the data, and what was set."""
     count = len(plan.names)
     preset = PRESETS.get(recipe.model.lower())
     if preset is None and recipe.model not in PEERS:
         raise ConfigError(
-            f"unknown model {recipe.model!r}; choose a preset ({', '.join(PRESETS)}) or a peer ({', '.join(PEERS)})"
+            f"unknown model {shown(recipe.model)!r}{did_you_mean(recipe.model, [*PRESETS, *PEERS])}; "
+            f"choose a preset ({', '.join(PRESETS)}) or a peer ({', '.join(PEERS)})"
         )
     early = recipe.fusion == "early" or (recipe.fusion == "auto" and preset is not None and preset.modalities == 1)
     sizes: dict[str, Any] = {
@@ -151,8 +169,28 @@ def network_settings(recipe: Recipe, plan: Plan) -> tuple[str, dict[str, Any]]:
         "classes": len(plan.outputs),
         "patch": plan.patch,
     }
+    own = {name: value for name, value in recipe.network.items() if name != "patch"}
     if preset is None:
+        if own:
+            raise ConfigError(
+                f"{recipe.model} has no setting {next(iter(own))}, which is one of VeloxSeg; leave it out, or "
+                f"choose a preset ({', '.join(PRESETS)})"
+            )
         return recipe.model, sizes
-    rates: dict[str, Any] = dict.fromkeys(("attention_dropout", "projection_dropout", "conv_dropout"), recipe.dropout)
-    config = dataclasses.replace(preset, **sizes, windows=plan.windows, **rates)
+    rates = dict.fromkeys(("attention_dropout", "projection_dropout", "conv_dropout"), recipe.dropout)
+    config = dataclasses.replace(preset, **(sizes | {"windows": plan.windows} | rates | own))
+    _check_against_data(config, plan)
     return "veloxseg", config.to_json()
+
+
+def _check_against_data(config: NetworkConfig, plan: Plan) -> None:
+    if sum(config.in_channels) != len(plan.names):
+        raise ConfigError(
+            f"in_channels {config.in_channels} make {sum(config.in_channels)} channels, the data has "
+            f"{len(plan.names)} ({', '.join(plan.names)}); let them add up to {len(plan.names)}"
+        )
+    if config.classes != len(plan.outputs):
+        raise ConfigError(
+            f"classes is {config.classes}, the prepared labels make {len(plan.outputs)} ({', '.join(plan.outputs)}); "
+            "leave it out, or prepare with --merge or --regions"
+        )

@@ -23,6 +23,7 @@ from veloxseg.prepare.store import Prepared
 from veloxseg.schema import build
 from veloxseg.train.checkpoint import Best, checkpoint_path
 from veloxseg.train.recipe import Recipe
+from veloxseg.train.settings import by_name, check_settings
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -123,11 +124,11 @@ class Run:
 
 def reconcile(stored: Recipe, asked: dict[str, Any]) -> Recipe:
     """The recipe to continue with: the stored one. What is asked for otherwise on the command line is an error."""
-    values = stored.to_json()
+    values = by_name(stored)
     differing = [
-        f"{name} ({values[name]!r} stored, {value!r} asked)"
-        for name, value in asked.items()
-        if (list(value) if isinstance(value, tuple) else value) != values[name]
+        f"{name} ({values.get(name, 'as the preset has it')!r} stored, {value!r} asked)"
+        for name, value in check_settings(asked).items()
+        if name not in values or values[name] != value
     ]
     if differing:
         raise ConfigError(

@@ -33,9 +33,10 @@ from veloxseg.train.display import Display
 from veloxseg.train.engine import Stop, Stopped, seed_step
 from veloxseg.train.objective import build_objective, target_of
 from veloxseg.train.patches import steps_per_pass
-from veloxseg.train.recipe import Recipe, choose_modalities, network_settings
+from veloxseg.train.recipe import Recipe, network_settings, trained_plan
 from veloxseg.train.run_folder import Run, data_hash, machine, reconcile
 from veloxseg.train.schedule import Pace
+from veloxseg.train.settings import make_recipe
 from veloxseg.train.validation import subsets
 
 if TYPE_CHECKING:
@@ -74,8 +75,8 @@ class Job:
                     f"{prepared} is not the data that {folder} was started with; prepare it as before, or train anew"
                 )
         else:
-            recipe = Recipe(**settings)
-        plan = choose_modalities(data.plan, recipe.modalities)
+            recipe = make_recipe(settings)
+        plan = trained_plan(data.plan, recipe)
         architecture, network = network_settings(recipe, plan)
         choose_loss(recipe.loss, target_of(plan))  # an unknown name is refused here
         cases = data.split(recipe.fold)
@@ -228,6 +229,7 @@ class Trainer:
             "torch": self.machine["torch"],
             "trained": self.machine["started"],
             "data_sha256": job.data,
+            "learning": job.prepared.learning(job.split, job.plan.names).to_json(),
             "model": self.recipe.model,
             "seed": self.recipe.seed,
             "fold": self.recipe.fold,

@@ -14,7 +14,8 @@ __all__ = ["read", "recognises"]
 
 
 def recognises(path: Path) -> bool:
-    return "modality" in peek(find_description(path))
+    source = find_description(path)
+    return "modality" in peek(source) and any((source.parent / part).is_dir() for part in ("imagesTr", "imagesTs"))
 
 
 def read(path: Path) -> Dataset:

@@ -11,6 +11,8 @@ from importlib import resources
 from pathlib import Path
 
 from veloxseg.console import warn
+from veloxseg.dataset.dataset import Case
+from veloxseg.dataset.reading import read_scan
 from veloxseg.errors import ImageError
 from veloxseg.evaluate.evaluation import Evaluation
 from veloxseg.evaluate.labels import find_images
@@ -20,7 +22,7 @@ from veloxseg.evaluate.report.html import Html, data_uri, element
 from veloxseg.evaluate.report.pictures import COLOURS, Picture, draw_case, shown_images
 from veloxseg.evaluate.report.tables import PAGE, report_folder, write_tables
 from veloxseg.files import atomic_path
-from veloxseg.image import Geometry, read, read_label
+from veloxseg.image import Geometry, read
 from veloxseg.machine import NOTICE
 from veloxseg.types import Array
 
@@ -40,7 +42,7 @@ def write_report(evaluation: Evaluation, folder: str | Path, images: str | Path 
     page = _page(evaluation, Path(images) if images is not None else None)
     write_tables(evaluation, folder)
     with atomic_path(folder / PAGE) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+        temporary.write_text(page, encoding="utf-8", errors="backslashreplace")
     return folder / PAGE
 
 
@@ -79,7 +81,8 @@ def _page(evaluation: Evaluation, images: Path | None) -> str:
 def _header(evaluation: Evaluation) -> Html:
     facts = (
         " against ".join(evaluation.methods),
-        sections.counted(len(evaluation.cases), "case"),
+        evaluation.counted_cases,
+        *([f"{len(evaluation.apart.cases)} seen in training, scored apart"] if evaluation.apart is not None else []),
         sections.counted(len(evaluation.structures), "structure"),
         evaluation.provenance["created"][:10],
     )
@@ -92,10 +95,19 @@ def _header(evaluation: Evaluation) -> Html:
 
 
 def _sections(evaluation: Evaluation, images: Path | None) -> Iterator[Html]:
+    if evaluation.all_seen:
+        words = "Every case was seen in training. No figure on this page tells how the model does on new patients."
+        yield element("section", element("strong", words), class_="alarm")
     if lines := evaluation.warning_lines():
         yield element("section", element("ul", *(element("li", line) for line in lines)), class_="warnings")
     note = "Mean, 95 % interval, median and the cases they rest on. How empty and missed structures count: see below."
-    yield _section("Summary", *_cards(evaluation), sections.summary_table(evaluation), _note(note))
+    yield _section(_summary_title(evaluation), *_cards(evaluation), sections.summary_table(evaluation), _note(note))
+    if evaluation.apart is not None:
+        words = "A model has learnt from these cases, so they are in no other figure, plot or picture of this page."
+        title = f"Seen in training: {sections.counted(len(evaluation.apart.cases), 'case')}"
+        yield element(
+            "section", element("h2", title), _note(words), sections.summary_table(evaluation.apart), class_="seen"
+        )
     if len(evaluation.methods) > 1:
         first, *others = evaluation.methods
         note = f"Differences are {' or '.join(others)} minus {first}, with their 95 % interval."
@@ -122,6 +134,11 @@ def _cards(evaluation: Evaluation) -> Iterator[Html]:
         if len(evaluation.methods) > 1:
             yield element("h3", method)
         yield sections.cards(evaluation, method)
+
+
+def _summary_title(evaluation: Evaluation) -> str:
+    """The headline says which cases its figures are of, where that is known."""
+    return "Summary" if evaluation.rests_on == "cases" else f"Summary of {evaluation.rests_on}"
 
 
 def _note(text: str) -> Html:
@@ -165,22 +182,26 @@ def _pictures(evaluation: Evaluation, images: Path | None) -> Iterator[Html]:
         yield element("h3", f"{rank}: {case}")
         if images is not None and case not in found:
             warn(f"no image of case {case!r} in {images}, so its picture has no background")
-        yield from _case_pictures(evaluation, case, found.get(case, {}))
+        own = evaluation.masks.truth.cases.get(case) if images is None else None
+        yield from _case_pictures(evaluation, case, found.get(case, {}), own)
     yield _note("The patient's right is on the left of a picture. Slices cut the largest labelled lesion.")
 
 
-def _case_pictures(evaluation: Evaluation, case: str, files: Mapping[str, Path]) -> Iterator[Html]:
-    label = read_label(evaluation.label_files[case])
-    images = _load(files, label.geometry)
+def _case_pictures(
+    evaluation: Evaluation, case: str, files: Mapping[str, Path], of_data_set: Case | None
+) -> Iterator[Html]:
+    label = evaluation.masks.label(case)
+    images = _load(files, of_data_set, label.geometry)
     values = {value for members in evaluation.structures.values() for value in members}
     for method in evaluation.methods:
-        path = evaluation.prediction_files[method].get(case)
-        if path is None:
+        if case not in evaluation.prediction_files[method]:
             yield element("p", f"{method}: no prediction", class_="bad")
             continue
         dice = evaluation.case_dice(method).get(case)
         yield element("p", f"{method}: Dice {sections.number(dice, 3)}" if dice is not None else method, class_="soft")
-        drawn = draw_case(read_label(path).array, label.array, label.geometry, images, values)
+        drawn = draw_case(
+            evaluation.masks.prediction(method, case, label).array, label.array, label.geometry, images, values
+        )
         yield _arranged(list(drawn), case)
 
 
@@ -207,17 +228,17 @@ def _figure(picture: Picture, case: str) -> Html:
     return element("figure", image, element("figcaption", title), style=f"--aspect:{picture.aspect:.3f}")
 
 
-def _load(files: Mapping[str, Path], geometry: Geometry) -> dict[str, Array]:
+def _load(files: Mapping[str, Path], of_data_set: Case | None, geometry: Geometry) -> dict[str, Array]:
     """Reads images and brings them to the label's grid; one that cannot be read is told and left out.
 
-    The figures matter more than the picture behind them.
+    The figures matter more than the picture behind them. A case of a data set knows its series and volumes.
     """
     from veloxseg.image.resample import resample_image
 
     images: dict[str, Array] = {}
     for name in shown_images(files):
         try:
-            volume = read(files[name])
+            volume = read(files[name]) if of_data_set is None else read_scan(of_data_set, name)
         except ImageError as error:
             warn(f"not shown: {error}")
             continue

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
+from veloxseg.dataset.seen import SEEN
 from veloxseg.evaluate.evaluation import Evaluation, Row
 from veloxseg.evaluate.lesions import DEFINITION
 from veloxseg.evaluate.metrics import METRICS, PRIMARY, Metric, policy
@@ -162,20 +163,23 @@ def case_table(evaluation: Evaluation) -> Html:
     """One line per case, structure and method; sorted by a click on a column. The CSV holds more columns."""
     several = len(evaluation.methods) > 1
     head = _text_heads("Case", "Structure", *["Method"] * several)
-    head += [*_text_heads("Outcome"), *(metric.heading for metric in _in_tables().values())]
+    head += [*_text_heads("Outcome", "In training"), *(metric.heading for metric in _in_tables().values())]
     head += ["Label (mL)", "Lesions", "False"]
     order = {case: index for index, case in enumerate(evaluation.cases)}
-    rows = sorted(evaluation.rows, key=lambda row: order[row.case])  # methods side by side
-    return table(head, (_case_row(row, several) for row in rows), box="scroll tall", class_="sortable", id="cases")
+    order |= {case: len(order) + index for index, case in enumerate(evaluation.apart.cases if evaluation.apart else ())}
+    rows = sorted(evaluation.every_row, key=lambda row: order[row.case])  # methods side by side, seen cases last
+    cells = (_case_row(row, several, evaluation.status(row.case, row.method)) for row in rows)
+    return table(head, cells, box="scroll tall", class_="sortable", id="cases")
 
 
-def _case_row(row: Row, several: bool) -> Iterator[str]:
+def _case_row(row: Row, several: bool, status: str) -> Iterator[str]:
     yield _text(row.case)
     yield _text(row.structure)
     if several:
         yield _text(row.method)
     right = row.scores.outcome in ("scored", "correctly empty")
     yield element("td", row.scores.outcome, class_="text soft" if right else "text bad")
+    yield element("td", status, class_="text bad" if status in SEEN else "text soft")
     for name, metric in _in_tables().items():
         value = row.scores.value(name)
         sort = "" if math.isnan(value) else f"{value:.6g}"

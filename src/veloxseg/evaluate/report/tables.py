@@ -21,7 +21,7 @@ MARKS = {
 }
 BEGINNING = 2000  # bytes that are read to find the mark
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # a spreadsheet runs a cell that begins so
-LESION_COLUMNS = ("method", "case", "structure", "lesion", "volume_ml", "dice", "found")
+LESION_COLUMNS = ("method", "case", "structure", "lesion", "volume_ml", "dice", "found", "learning")
 
 
 def report_folder(folder: str | Path) -> Path:
@@ -58,13 +58,18 @@ def write_tables(evaluation: Evaluation, folder: Path) -> None:
 
 
 def _lesion_rows(evaluation: Evaluation) -> Iterator[tuple[Any, ...]]:
-    for row in evaluation.rows:
+    for row in evaluation.every_row:
+        status = evaluation.status(row.case, row.method)
         for number, lesion in enumerate(row.detection.lesions, start=1):
-            yield row.method, row.case, row.structure, number, lesion.volume_ml, lesion.dice, lesion.found
+            yield row.method, row.case, row.structure, number, lesion.volume_ml, lesion.dice, lesion.found, status
 
 
 def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
-    with atomic_path(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+    with (
+        atomic_path(path) as temporary,
+        # a case is named after a file, whose name may hold bytes that are no text
+        open(temporary, "w", newline="", encoding="utf-8", errors="backslashreplace") as file,
+    ):
         writer = csv.writer(file)
         writer.writerow(columns)
         writer.writerows([_cell(value) for value in row] for row in rows)

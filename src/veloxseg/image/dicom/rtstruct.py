@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from veloxseg.errors import GeometryError, ImageError, shown
 from veloxseg.image.dicom.frames import LPS_TO_RAS
+from veloxseg.image.values import matching
 from veloxseg.image.volume import Geometry, Volume
 
 __all__ = ["fill_polygon", "read_rtstruct", "series_drawn_on"]
@@ -20,7 +21,7 @@ OFF_PLANE = 0.25  # of a slice: further away, and the contours belong to another
 
 
 def read_rtstruct(dataset: Any, reference: Volume | None, rois: tuple[str, ...]) -> Volume:
-    """Regions `rois` become labels 1, 2, …; a later one lies over an earlier one."""
+    """Regions `rois` (names, or patterns such as "GTV*|tumour") become labels 1, 2, …; a later one lies over others."""
     if reference is None:
         raise ImageError("an RTSTRUCT holds contours and no grid; give the image that it was drawn on as reference")
     check_drawn_on(dataset, reference)
@@ -30,12 +31,14 @@ def read_rtstruct(dataset: Any, reference: Volume | None, rois: tuple[str, ...])
     labels = np.zeros(reference.geometry.shape, np.uint8, order="F")
     warnings: list[str] = []
     for value, name in enumerate(rois or tuple(regions), start=1):
-        if name not in regions:
+        found = matching(name, regions)
+        if not found and not name.endswith("|"):  # or none at all
             raise ImageError(f"no region {shown(name)!r}, expected one of {listed(regions)}")
-        mask, outside = region_mask(regions[name], reference.geometry)
-        if outside:
-            warnings.append(f"{outside} contours of {shown(name)} lie outside of the reference image")
-        labels[mask] = value
+        for region in found:
+            mask, outside = region_mask(regions[region], reference.geometry)
+            if outside:
+                warnings.append(f"{outside} contours of {shown(region)} lie outside of the reference image")
+            labels[mask] = value
     if not labels.any():
         raise GeometryError("no contour lies inside the reference image; give the image that it was drawn on")
     return Volume(

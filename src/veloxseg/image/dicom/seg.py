@@ -19,6 +19,7 @@ from veloxseg.image.dicom.frames import LPS_TO_RAS
 from veloxseg.image.dicom.segments import segment_description, value_of_segments
 from veloxseg.image.dicom.series import pick_series, stack_of
 from veloxseg.image.validate import MAX_VOXELS, about, check_affine, check_shape, grid_difference, label_array
+from veloxseg.image.values import renumbered
 from veloxseg.image.volume import Geometry, Volume
 from veloxseg.types import Labels
 
@@ -162,18 +163,6 @@ def values_in(array: Labels) -> list[int]:
     for z in range(array.shape[2]):
         seen[array[:, :, z]] = True
     return [int(value) for value in np.flatnonzero(seen) if value]
-
-
-def renumbered(array: Labels, numbers: Mapping[int, int]) -> Labels:
-    """Every value of `numbers` becomes the one that it maps to; other values stay, and 0 is background."""
-    if all(one == other for one, other in numbers.items()):
-        return array
-    table = np.arange(max(int(array.max()), *numbers) + 1, dtype=np.uint16)
-    table[list(numbers)] = list(numbers.values())
-    changed = np.empty_like(array, np.uint16, order="F")
-    for z in range(array.shape[2]):
-        changed[:, :, z] = table[array[:, :, z]]
-    return changed
 
 
 def segmentation_of(labels: Volume, images: list[Any], descriptions: list[Any], identity: Identity) -> Any:
