@@ -19,7 +19,8 @@ from veloxseg.predict.sliding import Slab
 from veloxseg.prepare.plan import ModalityPlan, NnunetSteps, Normalisation, Plan, Resampling
 from veloxseg.runtimes.decoding import Decoding
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of nnU-Net and what it imports
+# nnU-Net and what it imports warn; the first test also waits for planning and training
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(900)]
 
 SPACINGS = [(1.0, 1.0, 1.0), (2.0, 1.5, 1.2), (1.0, 1.0, 5.0), (0.9, 3.1, 0.9)]  # of the scan, (x, y, z)
 TARGETS = [(1.0, 1.0, 1.0), (2.0, 1.4, 1.1), (3.5, 1.0, 1.0), (1.0, 4.0, 1.0)]  # along the network's axes

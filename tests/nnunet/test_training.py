@@ -7,7 +7,8 @@ import pytest
 
 from veloxseg.nnunet.commands import TRAINERS, trainers_folder
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of nnU-Net and what it imports
+# nnU-Net and what it imports warn; the first test also waits for planning and training
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(900)]
 
 SEARCH = """
 import sys, torch
