@@ -16,7 +16,7 @@ from veloxseg.image.formats import is_output_name, output_choices
 from veloxseg.runtimes import RUNTIMES
 
 if TYPE_CHECKING:
-    from veloxseg.model_folder import ModelFolder, members
+    from veloxseg.model_folder import ModelFolder
 
 SUMMARY = "segment scans: masks on the scans' own grid"
 
