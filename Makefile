@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # One stamp per install: the targets below do no work while it is newer than what it was made from.
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-ray test-nnunet asan attack lint bench clean
+.PHONY: demo test test-ray test-nnunet test-serve asan attack lint bench clean
 
 demo: $(READY)
 	$(BIN)/veloxseg demo -o demo
@@ -20,6 +20,10 @@ test-ray: $(VENV)-ray/.ready
 # nnU-Net brings 500 MB, so what is compared with it has an environment of its own
 test-nnunet: $(VENV)-nnunet/.ready
 	$(VENV)-nnunet/bin/python -m pytest tests/nnunet
+
+# The server, with a real browser, a real PACS and dcmtk where they are installed (docs/serve.md says how)
+test-serve: $(VENV)-serve/.ready
+	$(VENV)-serve/bin/python -m pytest tests/serve
 
 # 500 random networks, honest and lying, in kernels that were compiled with AddressSanitizer and UBSan
 asan: $(READY)
@@ -54,5 +58,10 @@ $(VENV)-nnunet/.ready: $(READY)
 	$(VENV)-nnunet/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,nnunet]'
 	touch $@
 
+$(VENV)-serve/.ready: $(READY)
+	test -x $(VENV)-serve/bin/python || $(BIN)/python -m venv $(VENV)-serve
+	$(VENV)-serve/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,serve]' playwright
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(VENV)-ray $(VENV)-nnunet demo build dist
+	rm -rf $(VENV) $(VENV)-ray $(VENV)-nnunet $(VENV)-serve demo build dist

@@ -23,6 +23,7 @@ VERBS = (
     "prepare",
     "train",
     "predict",
+    "serve",
     "evaluate",
     "export",
     "benchmark",

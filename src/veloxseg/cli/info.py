@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from veloxseg.cli.cases import CASES, add_selection, selection
 from veloxseg.console import say
-from veloxseg.errors import DatasetError, ModelError
+from veloxseg.errors import DatasetError, ModelError, some
 
 if TYPE_CHECKING:
     from veloxseg.dataset.cases import Selection
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> None:
         say(json.dumps(facts, indent=2, ensure_ascii=False))
     else:
         for name, value in facts.items():
-            say(f"{name + ':':16s} {readable(value)}")
+            say(f"{name + ':':16s} {some(value, 10) if name == 'names' else readable(value)}")
 
 
 def preset_costs() -> list[dict[str, Any]]:

@@ -147,12 +147,13 @@ def check_ray(arguments: argparse.Namespace) -> None:
 def list_failures(failures: dict[str, str], count: int) -> int:
     """Names what failed, last of all, where it is seen; returns the exit code."""
     from veloxseg.console import warn
+    from veloxseg.errors import alike, some
 
     if not failures:
         return 0
     warn(f"{len(failures)} of {count} cases failed:")
-    for name, message in failures.items():
-        warn(f"  {name}: {message}")
+    for message, names in alike(failures).items():
+        warn(f"  {names[0]}: {message}" if len(names) == 1 else f"  {len(names)} times ({some(names)}): {message}")
     return 2
 
 

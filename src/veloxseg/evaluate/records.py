@@ -15,7 +15,7 @@ from veloxseg.errors import DatasetError, VeloxSegError
 from veloxseg.evaluate.labels import Files, Regions
 from veloxseg.schema import build
 
-__all__ = ["learning_of", "predicted_by", "predicted_labels", "predicted_structures"]
+__all__ = ["learning_of", "predicted_by", "predicted_labels", "predicted_merges", "predicted_structures"]
 
 
 def predicted_by(files: Files) -> dict[str, int]:
@@ -52,6 +52,16 @@ def predicted_labels(files: Files) -> dict[str, int]:
             continue
         if found:
             return {name: values[0] for name, values in found.items() if len(values) == 1}
+    return {}
+
+
+def predicted_merges(files: Files) -> dict[str, tuple[str, ...]]:
+    """Labels that the model was taught as one: its name → the names of its parts, by the first plan that tells."""
+    for case, path in files.items():
+        plan = _record(case, path).get("plan")
+        merged = plan.get("merged") if isinstance(plan, dict) else None
+        if isinstance(merged, dict) and all(isinstance(parts, dict) for parts in merged.values()):
+            return {str(name): tuple(map(str, parts)) for name, parts in merged.items()}
     return {}
 
 
