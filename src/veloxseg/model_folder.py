@@ -131,11 +131,14 @@ def _check_together(folder: ModelFolder, where: str) -> None:
 
 
 def find_model(path: str | Path) -> Path:
-    """The folder with `model.json`: `path` itself, `path/model` of a training run, or the first fold of an ensemble."""
+    """The folder with `model.json`: `path` itself, or `path/model` if `path` is a training run."""
     path = Path(path)
-    for folder in (path, path / "model", *members(path)):
+    for folder in (path, path / "model"):
         if (folder / JSON_NAME).is_file():
             return folder
+    if len(folds := members(path)) > 1:
+        names = ", ".join(fold.name for fold in folds)
+        raise ModelError(f"{shown(path)} is an ensemble of {names}, which `predict` takes as a whole; name one of them")
     if path.suffix in {".pth", ".pt", ".ckpt", ".pkl"}:
         raise ModelError(
             f"{path} is a pickle, which can run code when opened; `veloxseg convert` reads released weights safely"

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,3 +74,20 @@ def trained(workshop: Workshop) -> Workshop:
     workshop.train("classes", 1, "--npz")
     workshop.train("regions", 0)
     return workshop
+
+
+@pytest.fixture
+def nnunet_folders(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """nnU-Net's variables in this process, for one test."""
+    for name, value in workshop.environment().items():
+        if name.startswith("nnUNet_"):
+            monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(autouse=True)
+def own_environment() -> Iterator[None]:
+    """Commands set nnU-Net's variables for their process; here they are gone after each test."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)

@@ -61,6 +61,8 @@ def test_folds_are_an_ensemble(results: Path, tmp_path: Path) -> None:
     single = segment(files, tmp_path / "both" / "fold_0", threads=1)
     assert np.array_equal(together.array, apart.array)
     assert not np.array_equal(together.array, single.array)
+    with pytest.raises(ModelError, match="ensemble of fold_0, fold_1"):  # an export of one fold would be a silent loss
+        ModelFolder.open(tmp_path / "both")
 
 
 def test_regions_keep_the_order_of_their_classes(tmp_path: Path) -> None:

@@ -1,13 +1,13 @@
 """Inside nnU-Net: its search finds our trainers, they train, resume and predict, and its other tools go on working."""
 
 import json
-import os
 
 import pytest
 
 from veloxseg.nnunet.commands import TRAINERS, trainers_folder
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of nnU-Net and what it imports
+# nnU-Net and what it imports warn; the first test also waits for planning and training
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(900), pytest.mark.usefixtures("nnunet_folders")]
 
 SEARCH = """
 import sys, torch
@@ -50,7 +50,6 @@ def trainer(workshop, dataset_json: dict, plans: dict, **attributes):
     from veloxseg.nnunet.trainer import nnUNetTrainerVeloxSeg
 
     tried = type("nnUNetTrainerTried", (nnUNetTrainerVeloxSeg,), {"veloxseg_patch": (32, 32, 64), **attributes})
-    os.environ.update({k: v for k, v in workshop.environment().items() if k.startswith("nnUNet_")})
     made = tried({**plans, "continue_training": False}, "3d_fullres", 0, dataset_json, torch.device("cpu"))
     made.initialize()
     return made

@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     from veloxseg.console import say
     from veloxseg.files import writable_folder
     from veloxseg.machine import NOTICE
-    from veloxseg.model_folder import ModelFolder
+    from veloxseg.model_folder import ModelFolder, members
     from veloxseg.predict.batch import Wanted, describe, largest_estimate, predict_cases, predict_one
     from veloxseg.predict.cluster import Job, predict_on_cluster
     from veloxseg.predict.extras import EXTRAS
@@ -76,7 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.ray:
         check_ray(arguments)
-    plan = ModelFolder.open(arguments.model[0]).plan
+    folders = [ModelFolder.open(member) for model in arguments.model for member in members(model)]
+    plan = folders[0].plan
     cases = find_cases(arguments.input, plan.names, selection(arguments))
     cases = part_of(cases, arguments.num_parts, arguments.part_id)
     cases = with_picks(cases, arguments.series, arguments.volume, plan.names)
@@ -94,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
         extras=tuple(name for name in EXTRAS if getattr(arguments, name)),
     )
     say(NOTICE)
-    tell_knowledge([ModelFolder.open(model) for model in arguments.model])
+    tell_knowledge(folders)
     if arguments.ray:
         job = Job(
             models=tuple(Path(model).absolute() for model in arguments.model),
