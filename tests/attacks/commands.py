@@ -67,6 +67,10 @@ def _copies(bench: Bench, work: Path, names: dict[str, str]) -> None:
         shutil.copy(bench.scans / f"{modality}.nii.gz", work / file)
 
 
+# the verbs that end in seconds if the option's number is taken: no benchmark, no server
+QUICK = ("predict", "evaluate", "check", "prepare", "train", "phantom")
+
+
 @cache
 def numeric_options() -> list[tuple[str, str, int]]:
     """Every option of every verb that takes a number: verb, option, how many numbers."""
@@ -77,7 +81,7 @@ def numeric_options() -> list[tuple[str, str, int]]:
         (verb, action.option_strings[-1], action.nargs if isinstance(action.nargs, int) else 1)
         for verb, parser in verbs.choices.items()
         for action in parser._actions
-        if action.option_strings and action.type not in (None, Path) and verb != "benchmark"  # which takes minutes
+        if action.option_strings and action.type not in (None, Path) and verb in QUICK
     ]
 
 
