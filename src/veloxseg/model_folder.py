@@ -3,9 +3,11 @@
 `model.json` holds the network's configuration, modalities in order, labels, the preprocessing plan and the
 provenance. Only the functions that build a network import torch: `veloxseg info` and the torch-free runtimes read the
 same folder.
+
+A folder with `ensemble.json` is an ensemble: a list of the MODEL or RUN folders in it, which predict together.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,11 +24,21 @@ if TYPE_CHECKING:
 
     from veloxseg.model.config import NetworkConfig
 
-__all__ = ["ModelFolder", "build_network", "differing_names", "find_model", "load_network", "save_weights"]
+__all__ = [
+    "ModelFolder",
+    "build_network",
+    "differing_names",
+    "find_members",
+    "find_model",
+    "load_network",
+    "save_weights",
+    "write_ensemble",
+]
 
 FORMAT = 1
 JSON_NAME = "model.json"
 WEIGHTS_NAME = "model.safetensors"
+ENSEMBLE_NAME = "ensemble.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,11 +148,48 @@ def find_model(path: str | Path) -> Path:
     for folder in (path, path / "model"):
         if (folder / JSON_NAME).is_file():
             return folder
+    if (path / ENSEMBLE_NAME).is_file():
+        raise ModelError(f"{path} is an ensemble of {_listed(find_members(path))}; give one of its members")
+    if not path.exists():
+        raise ModelError(f"{path} does not exist; give a folder made by train, export or convert")
     if path.suffix in {".pth", ".pt", ".ckpt", ".pkl"}:
         raise ModelError(
             f"{path} is a pickle, which can run code when opened; `veloxseg convert` reads released weights safely"
         )
     raise ModelError(f"{path} is no model: {JSON_NAME} is not in it; give a folder made by train, export or convert")
+
+
+def find_members(path: str | Path) -> list[Path]:
+    """The models that predict together: those of an ensemble, or the one at `path`."""
+    path = Path(path)
+    if not (path / ENSEMBLE_NAME).is_file():
+        return [find_model(path)]
+    where = shown(path / ENSEMBLE_NAME)
+    value = read_json(path / ENSEMBLE_NAME)
+    ensemble: _Ensemble = build(_Ensemble, value, where, ModelError, "train the folds again")
+    if ensemble.format != FORMAT or not ensemble.members:
+        raise ModelError(f"{where} is no list of models of format {FORMAT}; train the folds again")
+    for name in ensemble.members:
+        if name in ("", ".", "..") or Path(name).name != name or "\\" in name:
+            raise ModelError(f"{where}: member {shown(name)!r} is no folder beside it; name folders in {shown(path)}")
+    return [find_model(path / name) for name in ensemble.members]
+
+
+def write_ensemble(path: Path, members: Sequence[str]) -> None:
+    """Makes `path` an ensemble of the models in it."""
+    write_json(path / ENSEMBLE_NAME, {"format": FORMAT, "members": list(members)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ensemble:
+    """ensemble.json."""
+
+    format: int
+    members: tuple[str, ...]
+
+
+def _listed(members: Sequence[Path]) -> str:
+    return ", ".join(str(member) for member in members)
 
 
 def build_network(architecture: str, settings: dict[str, Any]) -> "nn.Module":

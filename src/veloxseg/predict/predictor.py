@@ -21,7 +21,7 @@ from veloxseg.errors import ConfigError
 from veloxseg.files import digest, sha256
 from veloxseg.image import Volume
 from veloxseg.machine import NOTICE, peak_rss_mb, rss_mb, software
-from veloxseg.model_folder import ModelFolder
+from veloxseg.model_folder import ModelFolder, find_members
 from veloxseg.predict.estimate import Estimate, WindowCost, estimate
 from veloxseg.predict.postprocess import keep_largest, remove_smaller
 from veloxseg.predict.restore import restore
@@ -93,7 +93,7 @@ class Predictor:
         options: Options | None = None,
     ) -> None:
         self.options = options or Options()
-        self.folders = [ModelFolder.open(path) for path in models]
+        self.folders = [ModelFolder.open(member) for path in models for member in find_members(path)]
         self.plan = _common_plan(self.folders)
         self.decoding = Decoding(self.plan)
         opened = [open_runtime(folder, runtime, threads=threads, device=device) for folder in self.folders]

@@ -22,10 +22,11 @@ from veloxseg.model_folder import ModelFolder, load_network
 from veloxseg.train.checkpoint import Best, State
 from veloxseg.train.display import dice_text, duration
 from veloxseg.train.engine import deterministic, seed_step, start_engine, stop_on_signals, worker_count
+from veloxseg.train.job import Job
 from veloxseg.train.objective import TERMS
 from veloxseg.train.patches import PatchLoader, training_loader
 from veloxseg.train.schedule import FEW_STEPS
-from veloxseg.train.trainer import Job, Trainer
+from veloxseg.train.trainer import Trainer
 from veloxseg.train.validation import foresee_seconds, known, mean_dice, subset_name, subsets, validate_case
 
 __all__ = ["train"]
@@ -51,7 +52,7 @@ def train(
     job = Job.open(prepared, folder, settings or {}, resume=resume)
     fabric = start_engine(job.recipe, accelerator=accelerator, devices=devices, nodes=nodes)
     with (
-        job.run.claim(fabric, job.recipe, job.data, resume=resume),
+        job.run.claim(fabric, job.stored, resume=resume),
         stop_on_signals() as stop,
         deterministic(job.recipe.deterministic),
     ):
@@ -237,8 +238,15 @@ def announce(trainer: Trainer) -> None:
     )
     if not job.split.validation:
         say("no validation case in this split: the last epoch becomes the model")
+    if job.stored.first_weights is not None and not state.steps and trainer.fabric.is_global_zero:
+        job.stored.first_weights.tell(job.plan)
     if state.steps:
         say(f"going on after epoch {state.epoch}, step {state.step}")
+    if (extension := job.extension) is not None and state.steps <= extension.steps:
+        say(
+            f"the training is extended from {extension.words} in all; the schedule is planned anew: the rate goes on "
+            f"at {trainer.pace.learning_rate(state.steps):.1e} and ends at {job.recipe.final_learning_rate:.1e}"
+        )
     trainer.write_record()
 
 
