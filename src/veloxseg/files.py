@@ -20,6 +20,7 @@ __all__ = [
     "claimed",
     "digest",
     "read_json",
+    "remove_empty_folders",
     "remove_stale_temporary_files",
     "sha256",
     "staged",
@@ -29,6 +30,7 @@ __all__ = [
 
 STALE_SECONDS = 60.0
 MOST_JSON_BYTES = 256 << 20  # the fingerprint of ten thousand cases has some ten
+_made: list[Path] = []  # by `writable_folder`, in this process
 CLAIM_SECONDS = 8.0  # workers of a killed process may hold its folder a little longer
 
 
@@ -198,6 +200,7 @@ def writable_folder(folder: str | Path) -> Path:
     """Makes `folder` and proves that a file can be written there, before anything is computed."""
     folder = Path(folder)
     try:
+        _made.extend(path for path in (folder, *folder.parents) if not path.exists())
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"veloxseg")
@@ -207,3 +210,11 @@ def writable_folder(folder: str | Path) -> Path:
             f"cannot write in {shown(folder)}: {error.strerror or error}; choose another folder with -o"
         ) from error
     return folder
+
+
+def remove_empty_folders() -> None:
+    """Removes the folders that `writable_folder` made and nothing was written to: for a command that failed."""
+    for folder in sorted(_made, key=lambda path: len(path.parts), reverse=True):
+        with contextlib.suppress(OSError):  # it is not empty, or gone
+            folder.rmdir()
+    _made.clear()

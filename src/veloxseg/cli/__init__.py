@@ -19,6 +19,7 @@ __all__ = ["main"]
 VERBS = (
     "demo",
     "phantom",
+    "import",
     "check",
     "prepare",
     "train",
