@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from veloxseg.console import say, warn
+from veloxseg.console import logged, say, warn
 from veloxseg.dataset.cases import Selection
 from veloxseg.dataset.layouts import open_dataset
 from veloxseg.errors import ConfigError, DatasetError, OutputError, VeloxSegError
@@ -65,16 +65,17 @@ def train_folds(
     if Run(folder).exists:
         raise OutputError(f"{folder} holds a training of one split; choose another folder for --folds")
     writable_folder(folder)
-    say(f"{len(chosen)} folds, one after the other, {sum(map(len, held_out.values()))} cases to score")
-    for number, fold in enumerate(chosen, 1):
-        say(f"fold {fold} ({number} of {len(chosen)})")
-        _train_fold(prepared, folder / f"fold_{fold}", settings | {"fold": fold}, resume, accelerator)
-    write_ensemble(folder, [f"fold_{fold}" for fold in chosen])
-    failures: dict[str, str] = {}
-    for fold, names in held_out.items():
-        failures |= _predict_fold(Path(prepared), folder, fold, names, DEVICES.get(accelerator, "cpu"))
     cases = [name for names in held_out.values() for name in names]
-    _report(Path(prepared), folder, cases)
+    with logged(Run(folder).log):
+        say(f"{len(chosen)} folds, one after the other, {len(cases)} cases to score")
+        for number, fold in enumerate(chosen, 1):
+            say(f"fold {fold} ({number} of {len(chosen)})")
+            _train_fold(prepared, folder / f"fold_{fold}", settings | {"fold": fold}, resume, accelerator)
+        write_ensemble(folder, [f"fold_{fold}" for fold in chosen])
+        failures: dict[str, str] = {}
+        for fold, names in held_out.items():
+            failures |= _predict_fold(Path(prepared), folder, fold, names, DEVICES.get(accelerator, "cpu"))
+        _report(Path(prepared), folder, cases)
     return failures, len(cases)
 
 

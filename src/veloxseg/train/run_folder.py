@@ -1,6 +1,6 @@
 """The RUN folder: settings.json (what was asked for), run.json (what happened), model/ (a MODEL).
 
-RUN/settings.json  run.json  progress.csv  progress.png  checkpoints/  model/  tensorboard/
+RUN/settings.json  run.json  train.log  progress.csv  progress.png  checkpoints/  model/  tensorboard/
 """
 
 import contextlib
@@ -61,6 +61,7 @@ class Run:
         self.checkpoints = self.path / "checkpoints"
         self.model = self.path / "model"
         self.settings = self.path / "settings.json"
+        self.log = self.path / "train.log"
 
     @property
     def exists(self) -> bool:
