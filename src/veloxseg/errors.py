@@ -30,6 +30,7 @@ __all__ = [
     "ShapeError",
     "VeloxSegError",
     "did_you_mean",
+    "missing_package",
     "shown",
     "some",
 ]
@@ -79,6 +80,18 @@ class ClusterError(VeloxSegError):
 
 class MissingDependencyError(VeloxSegError):
     """An optional part is needed and not installed."""
+
+
+PACKAGES = {"PIL": "Pillow", "lightning_fabric": "lightning-fabric"}  # module -> what pip calls it, where that differs
+
+
+def missing_package(error: ModuleNotFoundError) -> MissingDependencyError | None:
+    """The line for a package that is not installed, as in an environment made for prediction alone; None for ours."""
+    module = (error.name or "").partition(".")[0]
+    if module in ("", "veloxseg"):
+        return None
+    package = PACKAGES.get(module, module)
+    return MissingDependencyError(f"this needs {package}, which is not installed; pip install {package}")
 
 
 def did_you_mean(word: object, choices: Iterable[str]) -> str:

@@ -16,6 +16,7 @@ from veloxseg.dataset.cases import Selection
 from veloxseg.dataset.layouts import open_dataset
 from veloxseg.errors import ConfigError, DatasetError, OutputError, VeloxSegError
 from veloxseg.evaluate import evaluate_folder, write_report
+from veloxseg.evaluate.component_sizes import print_sizes
 from veloxseg.evaluate.terminal import print_policy, print_tables
 from veloxseg.files import writable_folder
 from veloxseg.model_folder import write_ensemble
@@ -121,5 +122,6 @@ def _report(prepared: Path, folder: Path, names: Sequence[str]) -> None:
     )
     print_tables(evaluation)
     print_policy(evaluation)
+    print_sizes(evaluation)
     say(f"report: {write_report(evaluation, folder / 'report', None)}")
     say(f"`veloxseg predict -m {folder}` predicts by all folds together")
