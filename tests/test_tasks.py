@@ -1,8 +1,11 @@
 """The paper's tasks by name: what is prepared and trained is what was published."""
 
+import csv
+import json
 import re
 from pathlib import Path
 
+import nibabel
 import numpy as np
 import pytest
 
@@ -131,3 +134,26 @@ def test_the_recipe_of_every_task_is_the_default_but_for_the_preset() -> None:
     assert all(task.settings.keys() == {"model"} for task in TASKS.values())
     with pytest.raises(ConfigError, match=r"did you mean brats2021\?"):
         find_task("brats2020")
+
+
+def test_what_was_merged_is_scored_as_one_on_the_archives_own_label_maps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepared = prepare("hecktor2022", tmp_path)
+    (name,) = prepared.split().test
+    label = nibabel.load(tmp_path / "data" / "labelsTr" / f"{name}.nii.gz")
+    assert set(np.unique(np.asarray(label.dataobj))) == {0, 1, 2}
+    (tmp_path / "masks").mkdir()
+    mask = (np.asarray(label.dataobj) > 0).astype(np.uint8)  # a perfect prediction of the merged label
+    nibabel.save(nibabel.Nifti1Image(mask, label.affine), tmp_path / "masks" / f"{name}.nii.gz")
+    command = ["evaluate", "-p", str(tmp_path / "masks"), "-l", str(tmp_path / "prepared"), "--split", "test"]
+    assert main([*command, "-o", str(tmp_path / "report")]) == 0
+    (row,) = csv.DictReader((tmp_path / "report" / "metrics.csv").read_text().splitlines())
+    assert (row["structure"], float(row["dice"])) == ("tumour", 1.0)
+    record = {"plan": prepared.plan.to_json()}  # what predict leaves beside a mask
+    (tmp_path / "masks" / f"{name}.json").write_text(json.dumps(record))
+    command = ["evaluate", "-p", str(tmp_path / "masks"), "-l", str(tmp_path / "data"), "--cases", name]
+    assert main([*command, "-o", str(tmp_path / "raw")]) == 0
+    assert "scored as the model was trained: tumour = 1,2" in capsys.readouterr().out
+    (row,) = csv.DictReader((tmp_path / "raw" / "metrics.csv").read_text().splitlines())
+    assert (row["structure"], float(row["dice"])) == ("tumour", 1.0)

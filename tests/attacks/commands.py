@@ -3,7 +3,6 @@
 import argparse
 import random
 import shutil
-import typing
 from functools import cache
 from pathlib import Path
 
@@ -94,10 +93,14 @@ def option(bench: Bench, folder: Path, rng: random.Random) -> Attack:
             extra = [flag, *(rng.choice(NUMBERS) for _ in range(count))]
         command = [*_honest(verb, bench, folder), *extra]
     elif kind == "set":
-        from veloxseg.train.recipe import Recipe
+        from veloxseg.train.settings import NETWORK, RECIPE
 
-        setting = f"{rng.choice(list(typing.get_type_hints(Recipe)))}={rng.choice(NUMBERS)}"
+        setting = f"{rng.choice([*RECIPE, *NETWORK])}={rng.choice(NUMBERS)}"
         command = ["train", folder / "missing", "-o", output, "--set", setting]
+        if rng.random() < 0.5:
+            config = folder / rng.choice(["a.toml", "settings.json"])
+            config.write_text(rng.choice([setting, setting.replace("=", "=" + "[" * 5000), "[a]", '{"settings": {}}']))
+            command = ["train", folder / "missing", "-o", output, "--config", config]
     elif kind == "input":
         paths = {
             "ct": bench.scans / "ct.nii.gz",

@@ -4,6 +4,7 @@ import base64
 import csv
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -108,6 +109,15 @@ def test_names_cannot_break_the_page(tmp_path: Path) -> None:
     assert not any("onerror" in attributes for _, attributes in page.tags)
     assert evil in page.text
     assert "<script>alert(2)</script>" in page.text
+
+
+def test_a_name_that_is_no_unicode_is_reported(tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9")  # latin-1, as old archives have it
+    for folder in ("labels", "predicted"):
+        save(tmp_path / folder / f"{name}.nii.gz", cube())
+    page = write_report(evaluate_folder(tmp_path / "predicted", tmp_path / "labels"), tmp_path / "report")
+    assert r"caf\udce9" in page.read_text(encoding="utf-8")
+    assert r"caf\udce9" in (tmp_path / "report" / "metrics.csv").read_text(encoding="utf-8")
 
 
 def test_element_escapes() -> None:

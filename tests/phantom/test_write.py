@@ -1,6 +1,7 @@
 """Synthetic data sets as files: the same seed gives the same bytes, and names are those of the archives."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import nibabel
@@ -8,9 +9,11 @@ import numpy as np
 import pytest
 
 from veloxseg.cli import main
+from veloxseg.dataset.layouts import open_dataset
+from veloxseg.dataset.reading import read_case_images, read_case_label
 from veloxseg.files import sha256
-from veloxseg.phantom import petct
-from veloxseg.phantom.write import LAYOUTS, write_dataset
+from veloxseg.phantom import brain, petct
+from veloxseg.phantom.write import LAYOUTS, default_size, write_dataset
 
 TINY = (32, 24, 48)
 
@@ -66,6 +69,56 @@ def test_autopet_and_brats_names(tmp_path: Path) -> None:
     brats = write_dataset(tmp_path / "brats", "brats", 1, size=(32, 32, 32))
     names = {path.name for path in (brats / "BraTS2021_00001").iterdir()}
     assert names == {f"BraTS2021_00001_{part}.nii.gz" for part in ("t1", "t1ce", "t2", "flair", "seg")}
+
+
+def test_brats2016_reads_as_the_archive_of_tcia(tmp_path: Path) -> None:
+    folder = write_dataset(tmp_path / "old", "brats2016", 8, size=(48, 56, 24))
+    dataset = open_dataset(folder)
+    assert (dataset.layout, len(dataset.cases), dataset.modalities) == ("brats", 8, ("t1", "t1ce", "t2", "flair"))
+    assert dataset.regions == {"WT": (1, 2, 3, 4), "TC": (1, 3, 4), "ET": (4,)}
+    assert {case.name.split("_")[0] for case in dataset.cases} == {"HGG", "LGG"}
+    values = {}
+    for case in dataset.cases:
+        volumes = read_case_images(case, dataset.modalities)
+        label = read_case_label(case, dataset.labels, volumes)
+        assert label is not None
+        values[case.name] = set(np.unique(label.array)) - {0}
+        assert (4 in values[case.name]) == case.name.startswith("HGG")
+    assert set.union(*values.values()) == {1, 2, 3, 4}
+    assert default_size("brats2016") != default_size("brats")
+
+
+def test_the_scanner_of_brats2016_shows_the_same_tissue_otherwise() -> None:
+    size = (40, 48, 36)
+
+    def looks(case: brain.Case, scanner: brain.Scanner, name: str) -> tuple[float, float]:
+        """How bright oedema is, and how strong noise is, against healthy tissue."""
+        scans, quiet = (brain.render(case, size, s) for s in (scanner, replace(scanner, noise=0.0)))
+        array, clean = scans.images[name].array.astype(float), quiet.images[name].array
+        healthy = (scans.label.array == 0) & (clean > 0)
+        level = np.median(clean[healthy])
+        return np.median(clean[scans.label.array == 2]) / level, np.std((array - clean)[healthy]) / level
+
+    cases = [brain.draw(0, index) for index in range(3)]
+    for name, contrast in (("flair", 0.92), ("t2", 1.02)):
+        bright, noise = np.mean(
+            [np.divide(looks(case, brain.OLD, name), looks(case, brain.HOME, name)) for case in cases], axis=0
+        )
+        assert bright < contrast if contrast < 1 else bright > contrast
+        assert noise > 1.5
+
+
+def test_patients_of_2016_are_not_those_of_2021(tmp_path: Path) -> None:
+    labels = []
+    for layout in ("brats", "brats2016"):
+        folder = write_dataset(tmp_path / layout, layout, 1, size=(32, 32, 32))
+        case = open_dataset(folder).cases[0]
+        label = read_case_label(
+            case, {"background": 0, "a": 1, "b": 2, "c": 3, "d": 4}, read_case_images(case, ("t1",))
+        )
+        assert label is not None
+        labels.append(label.in_ras().array > 0)
+    assert not np.array_equal(*labels)
 
 
 def test_unseen_cases_do_not_depend_on_the_number_of_cases(tmp_path: Path) -> None:

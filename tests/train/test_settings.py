@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from support.tiny_training import plan_of
+from support.tiny_training import plan_of, write_prepared
 from veloxseg.cli import main
 from veloxseg.errors import ConfigError
 from veloxseg.model.config import NetworkConfig
@@ -120,6 +120,12 @@ def test_a_run_is_repeated_by_its_own_record_to_the_bit(run: Path, prepared: Pat
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert json.loads((run / "settings.json").read_text()) == json.loads((tmp_path / "settings.json").read_text())
+
+
+def test_a_record_of_other_data_is_warned_of(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = write_prepared(tmp_path / "other", plan_of(), {"a": "train", "d": "validation"})
+    assert main(["train", str(other), "-o", str(tmp_path / "run"), "--config", str(run / "settings.json")]) == 0
+    assert "was recorded on other data" in capsys.readouterr().err
 
 
 def test_going_on_keeps_the_settings_of_the_network(

@@ -135,7 +135,7 @@ def plot_growth(rows: Sequence[Row], path: Path) -> None:
 
 def _conditions(rows: Sequence[Row]) -> str:
     """What all rows share, for a title."""
-    inputs = {"×".join(map(str, row["input"])) for row in rows}
+    inputs = {"×".join(map(str, row["input"])) for row in rows if "input" in row}  # older figures have none
     size = f"input {inputs.pop()}" if len(inputs) == 1 else "own inputs"
     threads, device = rows[0]["threads"], rows[0].get("device", "cpu")
     place = f"{threads} thread{'s' if threads != 1 else ''}" if device == "cpu" else device

@@ -1,4 +1,8 @@
-"""Writes a synthetic multimodal data set, as files: PET/CT with lesions, or (brats) brain MR with tumours."""
+"""Writes a synthetic multimodal data set, as files: PET/CT with lesions, or (brats) brain MR with tumours.
+
+brats2016 has other patients than brats, seen by an older scanner: other contrasts, more noise, an uneven field, larger
+voxels. A model that was trained on brats meets there what a foreign hospital would bring.
+"""
 
 import argparse
 from pathlib import Path
@@ -23,13 +27,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=side,
         nargs=3,
         metavar=("X", "Y", "Z"),
-        help="voxels of CT or MR; the body always fits, so fewer are coarser (default 96 64 192, brats 96 112 88)",
+        help="voxels of CT or MR; the body always fits, so fewer are coarser (default 96 64 192, brats 96 112 88, "
+        "brats2016 84 100 48)",
     )
     parser.add_argument(
         "--layout",
-        choices=("nnunet", "brats", "autopet", "hecktor"),
+        choices=("nnunet", "brats", "brats2016", "autopet", "hecktor"),
         default="nnunet",
-        help="folders and names as the public data set has them; brats is brain MR, the others PET/CT",
+        help="folders and names as the public data set has them; brats and brats2016 are brain MR, the others PET/CT",
     )
 
 

@@ -93,7 +93,8 @@ def run(arguments: argparse.Namespace) -> None:
     say(f"spacing {_sizes(plan.spacing)} mm, patch {_sizes(plan.patch)}, reference {plan.reference}")
     say(f"{len(split.train)} cases to train, {len(split.validation)} to validate, {len(split.test)} to test")
     if task is not None:
-        _say_what_is_chosen(task, len(plan.outputs))
+        own = [name for name in ("spacing", "patch", "merge", "regions", "normalise") if getattr(arguments, name)]
+        _say_what_is_chosen(task, len(plan.outputs), own)
     if arguments.pictures:
         from veloxseg.prepare.contact_sheet import draw_contact_sheets
 
@@ -115,10 +116,11 @@ def _targets(dataset: "Dataset", task: "Task | None", arguments: argparse.Namesp
     return merge_labels(choose_regions(dataset, regions), merges)
 
 
-def _say_what_is_chosen(task: "Task", outputs: int) -> None:
+def _say_what_is_chosen(task: "Task", outputs: int, own: list[str]) -> None:
     from veloxseg.console import say, warn
 
-    say(f"{task.title} as published; what the paper leaves open, and what we chose:")
+    but = f" but for {', '.join(own)}" if own else ""
+    say(f"{task.title} as published{but}; what the paper leaves open, and what we chose:")
     for line in task.left_open:
         say(f"  - {line}")
     if outputs != task.classes:

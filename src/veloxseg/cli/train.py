@@ -80,6 +80,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     from veloxseg.train.engine import Stopped
 
+    if arguments.config is not None:
+        _warn_of_other_data(arguments.config, arguments.prepared)
+
     try:
         return train_all_folds(arguments, settings) if arguments.folds else train_once(arguments, settings)
     except Stopped as stopped:
@@ -127,12 +130,24 @@ def train_all_folds(arguments: argparse.Namespace, settings: dict[str, Any]) -> 
     return list_failures(failures, cases)
 
 
+def _warn_of_other_data(config: str, prepared: Path) -> None:
+    from veloxseg.prepare.store import Prepared
+    from veloxseg.train.run_folder import data_hash
+    from veloxseg.train.settings import recorded_data
+
+    data = recorded_data(config)
+    if data is not None and data != data_hash(Prepared.open(prepared)):
+        warn(f"{config} was recorded on other data than {prepared}; the training will not be the same")
+
+
 def as_published(name: str, prepared: Path) -> dict[str, Any]:
     """The paper's settings for a task. Says what is left open there, and warns if the data were prepared otherwise."""
     from veloxseg.prepare.store import Prepared
 
     task, plan = find_task(name), Prepared.open(prepared).plan
-    say(f"{task.title} as published; what the paper leaves open, and what we chose: {'; '.join(RECIPE)}")
+    say(f"{task.title} as published; what the paper leaves open, and what we chose:")
+    for line in RECIPE:
+        say(f"  - {line}")
     differences = [
         f"{what} {found} instead of {expected}"
         for what, found, expected in (

@@ -1,7 +1,7 @@
 """CASES, the one way to name cases: every verb takes a path, and if wanted a part of what lies there.
 
 The path is a data set in any layout, a .csv or .json list, a PREPARED folder, a folder of scans or one scan (see
-`layouts`). `--split` takes one part of it, `--cases` single cases by name.
+`layouts`). `--split` takes one part of it, `--cases` and `--cases-from` single cases by name.
 """
 
 import difflib
@@ -17,9 +17,10 @@ from veloxseg.dataset.naming import split_channel
 from veloxseg.errors import ConfigError, DatasetError, shown
 from veloxseg.image.formats import without_suffix
 
-__all__ = ["PARTS", "Selection", "for_modalities", "open_cases", "part_words", "taken"]
+__all__ = ["PARTS", "Selection", "for_modalities", "open_cases", "part_words", "read_names", "taken"]
 
 PARTS = (*SPLITS, "all")
+MOST_BYTES = 1 << 24  # of a file that names cases
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,24 @@ def taken(dataset: Dataset, selection: Selection) -> Dataset:
     if selection.split not in (None, "all"):
         cases = _by_split(dataset, cases, selection.split)
     return replace(dataset, cases=cases)
+
+
+def read_names(path: str | Path) -> tuple[str, ...]:
+    """Case names from a text file, one on each line; empty lines and those with # are passed over."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise DatasetError(f"{shown(path)} has more than {MOST_BYTES >> 20} MB; give a list of case names")
+        lines = content.decode("utf-8-sig").splitlines()
+    except OSError as error:
+        raise DatasetError(f"{shown(path)} cannot be read ({shown(error.strerror)}); check the path") from error
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"{shown(path)} is no text; write one case name on each line, in UTF-8") from error
+    names = tuple(line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#"))
+    if not names:
+        raise DatasetError(f"{shown(path)} names no case; write one name on each line")
+    return names
 
 
 def _by_name(dataset: Dataset, names: Sequence[str]) -> tuple[Case, ...]:

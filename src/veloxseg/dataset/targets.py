@@ -12,7 +12,7 @@ from veloxseg.dataset.dataset import Dataset
 from veloxseg.errors import ConfigError, did_you_mean, shown
 from veloxseg.image.volume import Volume
 
-__all__ = ["Merged", "choose_regions", "merge_labels", "merge_values", "named_lists", "source_labels"]
+__all__ = ["Merged", "as_in_files", "choose_regions", "merge_labels", "merge_values", "named_lists", "source_labels"]
 
 Merged = Mapping[str, Mapping[str, int]]  # the new label → the labels that it holds, with their values in files
 
@@ -76,6 +76,15 @@ def source_labels(labels: Mapping[str, int], merged: Merged) -> dict[str, int]:
     """The labels as files have them: merged ones are their parts again."""
     whole = {name: value for name, value in labels.items() if name not in merged}
     return whole | {part: value for parts in merged.values() for part, value in parts.items()}
+
+
+def as_in_files(dataset: Dataset) -> Dataset:
+    """The data set by the labels of its files; what was merged is a region of them, and is scored as one."""
+    if not dataset.merged:
+        return dataset
+    found = {name: value for name, value in dataset.labels.items() if value not in (0, dataset.ignore_label)}
+    regions = {name: tuple(dataset.merged.get(name, {name: value}).values()) for name, value in found.items()}
+    return replace(dataset, labels=source_labels(dataset.labels, dataset.merged), regions=regions, merged={})
 
 
 def merge_values(label: Volume, labels: Mapping[str, int], merged: Merged) -> Volume:

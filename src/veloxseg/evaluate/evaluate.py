@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from veloxseg.console import say
 from veloxseg.dataset.cases import Selection
 from veloxseg.errors import ConfigError, DatasetError, shown
 from veloxseg.evaluate.apart import told_apart
@@ -26,7 +27,7 @@ from veloxseg.evaluate.labels import NAMED_REGIONS, UNSCORED, Files, Labels, Reg
 from veloxseg.evaluate.lesions import Detection, detect
 from veloxseg.evaluate.masks import Masks
 from veloxseg.evaluate.metrics import absent, failed, score, tolerance_for
-from veloxseg.evaluate.records import learning_of, predicted_by, predicted_structures
+from veloxseg.evaluate.records import learning_of, merged_regions, predicted_by, predicted_structures
 from veloxseg.files import sha256
 from veloxseg.image import Geometry
 from veloxseg.image.regions import box_around, label_boxes
@@ -120,6 +121,7 @@ def evaluate_folder(
     files = {method: list_cases(folder) for method, folder in zip(methods, folders, strict=True)}
     for folder, found in zip(folders, files.values(), strict=True):
         _check_overlap(folder, found, Path(labels), truth.files)
+    regions = regions or _as_trained(truth, files)
     masks = Masks(truth=truth, predictions=files, by_name=regions is None)
     spacings = masks.check_grids()
     task = Task(
@@ -201,6 +203,16 @@ def _scored(regions: Regions | None, truth: Labels) -> tuple[Regions | None, fro
         regions = None
     kept = {name: values for name, values in (regions or {}).items() if name != UNSCORED}
     return kept or None, frozenset((regions or {}).get(UNSCORED, ()))
+
+
+def _as_trained(truth: Labels, files: Mapping[str, Files]) -> Regions | None:
+    """What a model with merged labels is scored by, where the truth has them apart."""
+    labels = {name: value for name, value in truth.labels.items() if value != truth.ignore}
+    merged = next(filter(None, (merged_regions(found, labels) for found in files.values())), None)
+    if merged is None or merged == truth.structures:
+        return None
+    say("scored as the model was trained: " + ", ".join(f"{n} = {','.join(map(str, v))}" for n, v in merged.items()))
+    return merged
 
 
 def _method_names(folders: Sequence[Path], names: Sequence[str] | None) -> tuple[str, ...]:

@@ -2,9 +2,11 @@
 
 Labels as in BraTS 2021: 1 necrotic core, 2 oedema, 4 enhancing. No sequence shows all of them: oedema is bright
 in FLAIR, the rim only in contrast-enhanced T1, the core is dark in T1; fluid, bright in T2, is none of them.
+
+Another `Scanner` shows the same tissues with other contrasts, noise and unevenness, and has other voxels by default.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +15,7 @@ from veloxseg.image.volume import Volume
 from veloxseg.phantom.scans import Scans, centred_grid
 from veloxseg.phantom.shapes import Field, Space, smooth_noise
 
-__all__ = ["FIELD_OF_VIEW", "SEQUENCES", "SIZE", "Case", "draw", "render"]
+__all__ = ["FIELD_OF_VIEW", "HOME", "OLD", "SEQUENCES", "SIZE", "Case", "Scanner", "draw", "render"]
 
 FIELD_OF_VIEW = (168.0, 204.0, 160.0)  # millimetres
 SIZE = (96, 112, 88)
@@ -28,6 +30,24 @@ BRIGHTNESS = {
     "flair": (0, 0.22, 0.64, 0.52, 0.58, 0.25, 0.98, 0.58, 0.82),
 }
 LABELS = {OEDEMA: 2, CORE: 1, RIM: 4}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scanner:
+    """How a scanner and its protocol show tissue."""
+
+    size: tuple[int, int, int] = SIZE  # voxels of the field of view, unless others are asked for
+    contrast: dict[str, float] = field(default_factory=dict)  # exponent of a sequence's brightness; below 1 is flatter
+    noise: float = 1.0  # against the case's
+    bias: float = 0.08  # how uneven the receiver's sensitivity is
+    blur: float = 0.5  # of partial volume, voxels
+
+
+HOME = Scanner()
+# years before, elsewhere: voxels larger in plane and thick along z, T1 and FLAIR flatter, T2 steeper, noisy and uneven
+OLD = Scanner(
+    size=(84, 100, 48), contrast={"t1": 0.6, "t1ce": 0.75, "t2": 1.5, "flair": 0.65}, noise=2.0, bias=0.15, blur=0.7
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +88,7 @@ def draw(seed: int, index: int) -> Case:
     )
 
 
-def render(case: Case, size: tuple[int, int, int] = SIZE) -> Scans:
+def render(case: Case, size: tuple[int, int, int] = SIZE, scanner: Scanner = HOME) -> Scans:
     """The four sequences, all on one grid, as BraTS gives them."""
     spacing = (FIELD_OF_VIEW[0] / size[0], FIELD_OF_VIEW[1] / size[1], FIELD_OF_VIEW[2] / size[2])
     top = FIELD_OF_VIEW[2] / 2 / case.scale[2]
@@ -81,7 +101,7 @@ def render(case: Case, size: tuple[int, int, int] = SIZE) -> Scans:
     for kind, value in LABELS.items():
         label[tissue == kind] = value
     images = {
-        name: Volume(array=_scan(tissue, name, gain, case, random), geometry=geometry)
+        name: Volume(array=_scan(tissue, name, gain, case, scanner, random), geometry=geometry)
         for name, gain in zip(SEQUENCES, case.gains, strict=True)
     }
     return Scans(images=images, label=Volume(array=label, geometry=geometry))
@@ -141,17 +161,18 @@ def _tumour(space: Space, case: Case, tissue: npt.NDArray[np.uint8], random: np.
 
 
 def _scan(
-    tissue: npt.NDArray[np.uint8], name: str, gain: float, case: Case, random: np.random.Generator
+    tissue: npt.NDArray[np.uint8], name: str, gain: float, case: Case, scanner: Scanner, random: np.random.Generator
 ) -> npt.NDArray[np.int16]:
     """Partial volume, texture, a receiver's uneven sensitivity, Rician noise; zero outside the brain."""
     from scipy.ndimage import gaussian_filter
 
     shape = (tissue.shape[0], tissue.shape[1], tissue.shape[2])
-    bright = np.array(BRIGHTNESS[name], np.float32)[tissue]
+    brightness = np.array(BRIGHTNESS[name], np.float32) ** np.float32(scanner.contrast.get(name, 1))
+    bright, noise = brightness[tissue], np.float32(case.noise * scanner.noise)
     texture = smooth_noise(random, shape, (max(2, shape[0] // 3), max(2, shape[1] // 3), max(2, shape[2] // 3)))
-    bright = gaussian_filter(bright, 0.5) * (1 + np.float32(0.05) * texture)
-    bright *= 1 + np.float32(0.08) * smooth_noise(random, shape, (3, 3, 3))
-    real = bright + np.float32(case.noise) * random.standard_normal(shape, dtype=np.float32)
-    imaginary = np.float32(case.noise) * random.standard_normal(shape, dtype=np.float32)
+    bright = gaussian_filter(bright, scanner.blur) * (1 + np.float32(0.05) * texture)
+    bright *= 1 + np.float32(scanner.bias) * smooth_noise(random, shape, (3, 3, 3))
+    real = bright + noise * random.standard_normal(shape, dtype=np.float32)
+    imaginary = noise * random.standard_normal(shape, dtype=np.float32)
     magnitude = np.hypot(real, imaginary) * (tissue != NOTHING)
     return np.asarray(np.clip(np.rint(magnitude * gain), 0, 32767).astype(np.int16))

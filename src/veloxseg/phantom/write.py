@@ -22,9 +22,13 @@ from veloxseg.workers import Failure, run_all
 
 __all__ = ["LAYOUTS", "default_size", "write_dataset"]
 
+SCANNERS = {"brats": brain.HOME, "brats2016": brain.OLD}  # layouts of brain MR; all others are PET/CT
+FIRST_OLD_INDEX = 2_000_000  # the patients of brats2016 are others than those of brats with the same seed
 FIRST_TEST_INDEX = 1_000_000  # unseen cases stay the same, whatever the number of training cases
 BECQUEREL_PER_SUV = 4200.0  # per millilitre: an injected dose of 315 MBq in 75 kg
 NOTE = "Synthetic data made by `veloxseg phantom`: no patient, no medical meaning.\n"
+NECROTIC, NON_ENHANCING, ENHANCING = 1, 3, 4  # labels of BraTS; 3 in 2016 only
+NAMES_2016 = {"t1": "T1", "t1ce": "T1c", "t2": "T2", "flair": "Flair"}
 SMALLEST = 16
 WORTH_A_TEAM = 8  # cases; starting processes takes as long as two or three of them
 LARGE = 256**3  # voxels: beyond, a case takes gigabytes, and one at a time is enough
@@ -64,12 +68,18 @@ def write_dataset(
 
 def _make(job: tuple[int, str], folder: Path, layout: str, seed: int, size: tuple[int, int, int]) -> None:
     index, part = job
-    kind = brain if layout == "brats" else petct
-    LAYOUTS[layout](folder, index % FIRST_TEST_INDEX + 1, part, kind.render(kind.draw(seed, index), size))
+    LAYOUTS[layout](folder, index % FIRST_TEST_INDEX + 1, part, _scans(layout, seed, index, size))
+
+
+def _scans(layout: str, seed: int, index: int, size: tuple[int, int, int]) -> Scans:
+    if layout not in SCANNERS:
+        return petct.render(petct.draw(seed, index), size)
+    first = FIRST_OLD_INDEX if layout == "brats2016" else 0
+    return brain.render(brain.draw(seed, first + index), size, SCANNERS[layout])
 
 
 def default_size(layout: str) -> tuple[int, int, int]:
-    return brain.SIZE if layout == "brats" else petct.SIZE
+    return SCANNERS[layout].size if layout in SCANNERS else petct.SIZE
 
 
 def _check(layout: str, cases: int, size: tuple[int, int, int], test_cases: int) -> None:
@@ -132,9 +142,34 @@ def _brats(folder: Path, number: int, part: str, scans: Scans) -> None:
     _save(scans.label, folder / name / f"{name}_seg.nii.gz")
 
 
+def _brats2016(folder: Path, number: int, part: str, scans: Scans) -> None:
+    """BraTS 2016 from TCIA: folders by grade, MetaImage, four labels."""
+    from veloxseg.image.writer import write
+
+    grade = "HGG" if (scans.label.array == ENHANCING).any() else "LGG"
+    case = folder / grade / f"brats_tcia_pat{number:03d}_0001"
+    volumes = {f"VSD.Brain.XX.O.MR_{NAMES_2016[name]}": volume for name, volume in scans.images.items()}
+    volumes["VSD.Brain_3more.XX.XX.OT"] = _label_2016(scans.label)
+    for place, (name, volume) in enumerate(volumes.items()):
+        whole = f"{name}.{10 * number + place + 35000}"
+        (case / whole).mkdir(parents=True)
+        write(_as_scanners_store(volume), case / whole / f"{whole}.mha")
+
+
+def _label_2016(label: Volume) -> Volume:
+    """With 3, the solid core that does not enhance: what lies below the rim, or the whole core where there is none."""
+    from scipy.ndimage import binary_dilation
+
+    core, rim = label.array == NECROTIC, label.array == ENHANCING
+    array = label.array.copy()
+    array[core & (binary_dilation(rim) if rim.any() else True)] = NON_ENHANCING
+    return Volume(array=array, geometry=label.geometry)
+
+
 LAYOUTS: dict[str, Callable[[Path, int, str, Scans], None]] = {
     "nnunet": _nnunet,
     "brats": _brats,
+    "brats2016": _brats2016,
     "autopet": _autopet,
     "hecktor": _hecktor,
 }
@@ -155,14 +190,22 @@ def _resample(
     return np.asarray(affine_transform(array, step, offset, target.shape, order=1, cval=outside), np.float32)
 
 
+def _as_scanners_store(volume: Volume) -> Volume:
+    """The same volume with its axes towards left, posterior and superior."""
+    affine = volume.geometry.affine.copy()
+    affine[:3, 3] += affine[:3, :2] @ (np.array(volume.geometry.shape[:2]) - 1)
+    affine[:3, :2] *= -1
+    array = np.ascontiguousarray(volume.array[::-1, ::-1])
+    return Volume(array=array, geometry=Geometry(shape=volume.geometry.shape, affine=affine))
+
+
 def _save(volume: Volume, path: Path) -> None:
     import nibabel
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    affine = volume.geometry.affine.copy()
-    affine[:3, 3] += affine[:3, :2] @ (np.array(volume.geometry.shape[:2]) - 1)
-    affine[:3, :2] *= -1
-    image = nibabel.Nifti1Image(np.ascontiguousarray(volume.array[::-1, ::-1]), affine)
+    stored = _as_scanners_store(volume)
+    affine = stored.geometry.affine
+    image = nibabel.Nifti1Image(stored.array, affine)
     image.header.set_xyzt_units("mm")
     image.header["descrip"] = b"synthetic (veloxseg phantom)"
     image.set_sform(affine, code=1)

@@ -77,7 +77,8 @@ def estimate(
     kept = scan_voxels * np.dtype(decoding.dtype).itemsize + (scan_voxels * len(plan.outputs) if probabilities else 0)
     # a chunk on its way back is joined, interpolated, stacked and decoded; soft-max takes two more copies
     copies = 6 if probabilities else 4
-    back = 4.0 * copies * decoding.channels * min(chunk_voxels(decoding.channels), scan_voxels)
+    row_voxels = scan_voxels * min(1.0, plan.patch[0] / shape[0])  # what a row of windows is on the scan's grid
+    back = 4.0 * copies * decoding.channels * min(chunk_voxels(decoding.channels), row_voxels)
     program = window.program + LATER * ("scipy.ndimage" not in sys.modules) + (windows_at_once - 1) * window.bytes
     computing = network + slab + kept + back
     halfway = 4.0 * max(_halfway_voxels(grid, shape, plan.axes) for grid in grids.values())

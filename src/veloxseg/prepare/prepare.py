@@ -18,6 +18,7 @@ from veloxseg.dataset.layouts.prepared import write_sources
 from veloxseg.dataset.reading import read_case_images, read_case_label
 from veloxseg.dataset.seen import same_scans
 from veloxseg.dataset.splits import assign_splits, given_folds, make_folds
+from veloxseg.dataset.targets import as_in_files
 from veloxseg.errors import DatasetError
 from veloxseg.files import read_json, writable_folder, write_json
 from veloxseg.image.content import content_hash
@@ -82,7 +83,7 @@ def prepare(dataset: Dataset, folder: str | Path, settings: Settings) -> Prepare
     unlabelled = [case for case in dataset.cases if case.label is None and case.split == "test"]
     if unlabelled and "test" not in {splits[case.name] for case in done}:
         say(f"{len(unlabelled)} unlabelled cases are the test, so all {len(done)} labelled ones train and validate")
-    write_sources(folder, dataset, [*done, *unlabelled], splits)
+    write_sources(folder, as_in_files(dataset), [*done, *unlabelled], splits)
     _write_listing(dataset, done, splits, folder, settings)
     return Prepared.open(folder)
 

@@ -18,11 +18,12 @@ import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from veloxseg.dataset.dataset import SPLITS, safe_name
 from veloxseg.dataset.seen import Learning, LearntCase
 from veloxseg.dataset.splits import Split
 from veloxseg.errors import DatasetError, VeloxSegError, shown
@@ -30,6 +31,7 @@ from veloxseg.files import atomic_path, read_json
 from veloxseg.image.regions import label_boxes
 from veloxseg.prepare.network_input import Placement
 from veloxseg.prepare.plan import Plan
+from veloxseg.schema import OneOf, read
 
 __all__ = ["Prepared", "PreparedCase", "case_record", "write_case"]
 
@@ -44,8 +46,28 @@ MOST_HEADER_BYTES = 1 << 24
 class PreparedCase:
     name: str
     patient: str
-    split: str
+    split: Annotated[str, OneOf(*SPLITS)]
     scans: dict[str, str] = field(default_factory=dict)  # modality -> content hash; {} in folders of older versions
+    alignment: Any = None  # for people who read the file, as are the warnings
+    warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        safe_name(self.name, Path("cases.json"))
+
+
+@dataclass(frozen=True)
+class Fold:
+    train: tuple[str, ...]
+    validation: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """cases.json."""
+
+    seed: int
+    cases: tuple[PreparedCase, ...]
+    folds: tuple[Fold, ...]
 
 
 @dataclass(frozen=True)
@@ -64,17 +86,10 @@ class Prepared:
             raise DatasetError(
                 f"{path} is not a prepared data set: cases.json is missing; run `veloxseg prepare` first"
             )
-        listing = read_json(path / "cases.json")
+        listing = read(Listing, path / "cases.json", DatasetError, "run `veloxseg prepare` again")
         plan = Plan.from_json(read_json(path / "plan.json"))
-        try:
-            cases = tuple(
-                PreparedCase(c["name"], c["patient"], c["split"], dict(c.get("scans", {}))) for c in listing["cases"]
-            )
-            test = tuple(case.name for case in cases if case.split == "test")
-            folds = tuple(_fold(f["train"], f["validation"], test) for f in listing["folds"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise DatasetError(f"{path / 'cases.json'} is damaged ({error}); run `veloxseg prepare` again") from error
-        return cls(path, plan, cases, folds)
+        test = tuple(case.name for case in listing.cases if case.split == "test")
+        return cls(path, plan, listing.cases, tuple(_fold(fold, test) for fold in listing.folds))
 
     def split(self, fold: int | None = None) -> Split:
         """The 6:2:2 split, or a fold of cross-validation."""
@@ -127,10 +142,10 @@ class Prepared:
         return content
 
 
-def _fold(train: list[str], validation: list[str], test: tuple[str, ...]) -> Split:
+def _fold(fold: Fold, test: tuple[str, ...]) -> Split:
     """Folds that came with the data set may train on cases that the 6:2:2 split tests on: these are not unseen."""
-    seen = {*train, *validation}
-    return Split(tuple(train), tuple(validation), tuple(name for name in test if name not in seen))
+    seen = {*fold.train, *fold.validation}
+    return Split(fold.train, fold.validation, tuple(name for name in test if name not in seen))
 
 
 def write_case(
@@ -195,9 +210,11 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
 
 def _record(path: Path) -> dict[str, Any]:
     try:
-        record: dict[str, Any] = json.loads(_header(path)[0]["__metadata__"]["record"])
-    except (KeyError, ValueError) as error:
+        record = json.loads(_header(path)[0]["__metadata__"]["record"])
+    except (LookupError, ValueError, TypeError) as error:
         raise DatasetError(f"{path} has no record ({error}); run `veloxseg prepare` again to restore it") from error
+    if not isinstance(record, dict):
+        raise DatasetError(f"{path} has a record that is no object; run `veloxseg prepare` again to restore it")
     return record
 
 

@@ -15,7 +15,17 @@ from veloxseg.model.config import NetworkConfig
 from veloxseg.schema import build_some, field_kinds, parse
 from veloxseg.train.recipe import SHORT, Recipe
 
-__all__ = ["NETWORK", "RECIPE", "by_name", "check_settings", "make_recipe", "parse_overrides", "read_config", "short"]
+__all__ = [
+    "NETWORK",
+    "RECIPE",
+    "by_name",
+    "check_settings",
+    "make_recipe",
+    "parse_overrides",
+    "read_config",
+    "recorded_data",
+    "short",
+]
 
 NETWORK = field_kinds(NetworkConfig)
 RECIPE = {name: kind for name, kind in field_kinds(Recipe).items() if name != "network"}
@@ -74,6 +84,12 @@ def read_config(path: str | Path) -> dict[str, Any]:
     if not isinstance(record, dict) or not isinstance(record.get("settings"), dict):
         raise ConfigError(f"{shown(path)} is no settings.json of a training; give one, or a .toml file of settings")
     return by_name(Recipe.from_json(record["settings"], shown(path)))
+
+
+def recorded_data(path: str | Path) -> str | None:
+    """The hash of the data that a settings.json was trained on; a TOML file has none."""
+    record = read_json(path, ConfigError) if Path(path).suffix.lower() == ".json" else {}
+    return record.get("data")
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

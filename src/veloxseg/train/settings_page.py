@@ -26,7 +26,8 @@ veloxseg train prepared -o run-again --config run-groups/settings.json
 ```
 
 The second command repeats the first by its own record: on the same data and machine the weights are the same, bit by
-bit. Settings of the network travel on in `model.json`, so prediction needs none of them again.
+bit; on other data there is a warning, and a timed run (`max_minutes`) has as many steps as fit. Settings of the
+network travel on in `model.json`, so prediction needs none of them again.
 
 This page is made from the code: `python -m veloxseg.train.settings_page > docs/settings.md`.
 """

@@ -40,7 +40,7 @@ def write_report(evaluation: Evaluation, folder: str | Path, images: str | Path 
     page = _page(evaluation, Path(images) if images is not None else None)
     write_tables(evaluation, folder)
     with atomic_path(folder / PAGE) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+        temporary.write_text(page, encoding="utf-8", errors="backslashreplace")
     return folder / PAGE
 
 

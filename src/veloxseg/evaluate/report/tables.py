@@ -65,7 +65,11 @@ def _lesion_rows(evaluation: Evaluation) -> Iterator[tuple[Any, ...]]:
 
 
 def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
-    with atomic_path(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+    with (
+        atomic_path(path) as temporary,
+        # a case is named after a file, whose name may hold bytes that are no text
+        open(temporary, "w", newline="", encoding="utf-8", errors="backslashreplace") as file,
+    ):
         writer = csv.writer(file)
         writer.writerow(columns)
         writer.writerows([_cell(value) for value in row] for row in rows)
