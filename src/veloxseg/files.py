@@ -9,7 +9,7 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ __all__ = [
     "atomic_path",
     "claimed",
     "digest",
+    "no_empty_folders",
     "read_json",
-    "remove_empty_folders",
     "remove_stale_temporary_files",
     "sha256",
     "staged",
@@ -212,9 +212,14 @@ def writable_folder(folder: str | Path) -> Path:
     return folder
 
 
-def remove_empty_folders() -> None:
-    """Removes the folders that `writable_folder` made and nothing was written to: for a command that failed."""
-    for folder in sorted(_made, key=lambda path: len(path.parts), reverse=True):
-        with contextlib.suppress(OSError):  # it is not empty, or gone
-            folder.rmdir()
+@contextlib.contextmanager
+def no_empty_folders() -> Iterator[Callable[[], None]]:
+    """Gives a function that removes the folders which `writable_folder` made within, and nothing was written to."""
     _made.clear()
+
+    def remove() -> None:
+        for folder in sorted(_made, key=lambda path: len(path.parts), reverse=True):
+            with contextlib.suppress(OSError):  # it is not empty, or gone
+                folder.rmdir()
+
+    yield remove

@@ -56,6 +56,26 @@ def test_every_series_of_a_folder_becomes_a_file(tmp_path: Path) -> None:
     assert "1.2.3" not in written
 
 
+def test_a_series_that_cannot_be_read_does_not_cost_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = study(tmp_path / "study")
+    for path in folder.glob("pet-*"):
+        path.unlink()
+    bad = [pet_slice(z, SeriesNumber=3, SeriesInstanceUID="1.2.4", PatientWeight=None) for z in range(SHAPE[2])]
+    write_series(folder / "more", bad)
+    write_series(folder / "localiser", [slice_dataset(0, SeriesNumber=1, SeriesInstanceUID="1.2.9")])
+    for part in ("more", "localiser"):
+        for file in (folder / part).iterdir():
+            file.rename(folder / f"{part}-{file.name}")
+        (folder / part).rmdir()
+    run(folder, "-o", tmp_path / "out", code=2)
+    assert {path.name for path in (tmp_path / "out").glob("*.nii.gz")} == {"ct-2.nii.gz", "ct-2_rtstruct-4.nii.gz"}
+    told = capsys.readouterr()
+    assert "pet-3: " in told.err
+    assert "ct-1: one picture and no volume, left out" in told.out
+
+
 def test_a_file_becomes_another_type(tmp_path: Path) -> None:
     folder = study(tmp_path / "study")
     run(folder, "-o", tmp_path / "ct.nrrd", "--series", "CT")

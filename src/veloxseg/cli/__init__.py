@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from veloxseg.console import set_quiet
 from veloxseg.errors import ConfigError, VeloxSegError, did_you_mean, missing_package, shown
-from veloxseg.files import remove_empty_folders
+from veloxseg.files import no_empty_folders
 
 __all__ = ["main"]
 
@@ -106,9 +106,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     set_quiet(arguments.quiet)
-    code = run_verb(arguments)
-    if code:
-        remove_empty_folders()
+    with no_empty_folders() as remove_empty_folders:
+        code = run_verb(arguments)
+        if code:
+            remove_empty_folders()
     return code
 
 

@@ -52,7 +52,8 @@ def import_cases(dataset: Dataset, output: Path, onto: str | None = None) -> dic
             f"in {apart} of {len(dataset.cases)} cases the scans lie on different grids, as they were scanned; "
             f"veloxseg takes them so, nnU-Net itself needs one grid: --onto {dataset.modalities[0]}"
         )
-    _describe(dataset, output)
+    if len(failures) < len(dataset.cases):
+        _describe(dataset, output)
     return failures
 
 

@@ -9,9 +9,10 @@ calls itself finished, and is not newer than the change, goes on.
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from veloxseg.errors import ConfigError
+from veloxseg.schema import OneOf
 from veloxseg.train.checkpoint import newest_state
 from veloxseg.train.recipe import Recipe
 from veloxseg.train.settings import by_name, check_settings
@@ -26,14 +27,15 @@ UNITS = {"epochs": "epochs", "max_minutes": "minutes"}
 class Extension:
     """A change of a training's length, after so many steps."""
 
-    setting: str  # epochs or max_minutes
+    setting: Annotated[str, OneOf("epochs", "max_minutes")]
     before: float
     after: float
     steps: int
 
     @property
     def words(self) -> str:
-        return f"{self.before:g} to {self.after:g} {UNITS[self.setting]}"
+        change = "extended" if self.after > self.before else "shortened"
+        return f"{change} from {self.before:g} to {self.after:g} {UNITS[self.setting]} in all"
 
 
 def reconcile(stored: Recipe, asked: dict[str, Any]) -> dict[str, Any]:

@@ -250,7 +250,7 @@ def announce(trainer: Trainer) -> None:
         say(f"going on after epoch {state.epoch}, step {state.step}")
     if (extension := job.extension) is not None and state.steps <= extension.steps:
         say(
-            f"the training is extended from {extension.words} in all; the schedule is planned anew: the rate goes on "
+            f"the training is {extension.words}; the schedule is planned anew: the rate goes on "
             f"at {trainer.pace.learning_rate(state.steps):.1e} and ends at {job.recipe.final_learning_rate:.1e}"
         )
     trainer.write_record()
