@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # One stamp per install: the targets below do no work while it is newer than what it was made from.
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-ray asan attack lint bench clean
+.PHONY: demo test test-ray test-nnunet test-serve asan attack lint bench clean
 
 demo: $(READY)
 	$(BIN)/veloxseg demo -o demo
@@ -16,6 +16,14 @@ test: lint
 # Ray brings 150 MB and its tests take two minutes, so they have an environment of their own
 test-ray: $(VENV)-ray/.ready
 	$(VENV)-ray/bin/python -m pytest tests/predict/test_cluster.py
+
+# nnU-Net brings 500 MB, so what is compared with it has an environment of its own
+test-nnunet: $(VENV)-nnunet/.ready
+	$(VENV)-nnunet/bin/python -m pytest tests/nnunet
+
+# The server, with a real browser, a real PACS and dcmtk where they are installed (docs/serve.md says how)
+test-serve: $(VENV)-serve/.ready
+	$(VENV)-serve/bin/python -m pytest tests/serve
 
 # 500 random networks, honest and lying, in kernels that were compiled with AddressSanitizer and UBSan
 asan: $(READY)
@@ -45,5 +53,15 @@ $(VENV)-ray/.ready: $(READY)
 	$(VENV)-ray/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray]'
 	touch $@
 
+$(VENV)-nnunet/.ready: $(READY)
+	test -x $(VENV)-nnunet/bin/python || $(BIN)/python -m venv $(VENV)-nnunet
+	$(VENV)-nnunet/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,nnunet]'
+	touch $@
+
+$(VENV)-serve/.ready: $(READY)
+	test -x $(VENV)-serve/bin/python || $(BIN)/python -m venv $(VENV)-serve
+	$(VENV)-serve/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,serve]' playwright
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(VENV)-ray demo build dist
+	rm -rf $(VENV) $(VENV)-ray $(VENV)-nnunet $(VENV)-serve demo build dist

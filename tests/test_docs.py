@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import veloxseg
+from support.nnunet_results import write_results
 from test_layering import ORDER
 from veloxseg.cli import main
 
@@ -82,6 +83,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         run(["prepare", "data", "-o", "prepared"])
         run(["train", "prepared", "-o", "run"])
         run(["predict", "-m", "run", "-i", "data/imagesTs", "-o", "predictions"])
+        write_results(Path("nnUNet_results/Dataset901_Classes/nnUNetTrainerVeloxSeg__nnUNetPlans__3d_fullres"))
         yield folder
 
 

@@ -16,7 +16,7 @@ ORDER = (
     *("errors", "types", "files", "schema", "console", "machine", "modality", "tasks", "workers"),
     *("image", "dataset", "model", "peers", "prepare", "model_folder"),
     *("runtimes", "predict", "evaluate", "train"),
-    *("phantom", "reference", "benchmark", "cli"),
+    *("phantom", "reference", "nnunet", "benchmark", "serve", "cli"),
 )
 
 
@@ -43,7 +43,7 @@ def test_presets_need_no_torch() -> None:
     assert "torch" not in modules_after("import veloxseg; veloxseg.preset('b')")
 
 
-@pytest.mark.parametrize("package", ["image", "dataset", "prepare", "runtimes", "predict", "evaluate"])
+@pytest.mark.parametrize("package", ["image", "dataset", "prepare", "runtimes", "predict", "evaluate", "serve"])
 def test_packages_import_without_torch(package: str) -> None:
     assert "torch" not in modules_after(f"import veloxseg.{package}")
 

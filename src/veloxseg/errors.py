@@ -16,7 +16,7 @@ turned into one of these (a path of 5,000 characters, a folder removed meanwhile
 Other errors are bugs: the command line reports them with exit code 1.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
     "ClusterError",
@@ -29,6 +29,7 @@ __all__ = [
     "OutputError",
     "ShapeError",
     "VeloxSegError",
+    "alike",
     "did_you_mean",
     "missing_package",
     "shown",
@@ -117,3 +118,15 @@ def some(names: Sequence[str], most: int = 5) -> str:
     """The first few of many names, and how many more there are."""
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return shown(", ".join(names[:most])) + rest
+
+
+def alike(failures: Mapping[str, str]) -> dict[str, list[str]]:
+    """The same message of many cases once: message, with <case> for the case's name → cases.
+
+    >>> alike({"a": "a.nii is empty", "b": "b.nii is empty"})
+    {'<case>.nii is empty': ['a', 'b']}
+    """
+    found: dict[str, list[str]] = {}
+    for name, message in failures.items():
+        found.setdefault(message.replace(name, "<case>"), []).append(name)
+    return {text if len(names) > 1 else failures[names[0]]: names for text, names in found.items()}

@@ -28,9 +28,9 @@ __all__ = [
     "ModelFolder",
     "build_network",
     "differing_names",
-    "find_members",
     "find_model",
     "load_network",
+    "members",
     "save_weights",
     "write_ensemble",
 ]
@@ -143,13 +143,13 @@ def _check_together(folder: ModelFolder, where: str) -> None:
 
 
 def find_model(path: str | Path) -> Path:
-    """The folder with `model.json`: `path` itself, or `path/model` if `path` is a training run."""
+    """The folder with `model.json`: `path` itself, `path/model` of a training run, or the first fold of an ensemble."""
     path = Path(path)
-    for folder in (path, path / "model"):
+    if (path / ENSEMBLE_NAME).is_file():
+        raise ModelError(f"{path} is an ensemble of {_listed(members(path))}; give one of its members")
+    for folder in (path, path / "model", *members(path)):
         if (folder / JSON_NAME).is_file():
             return folder
-    if (path / ENSEMBLE_NAME).is_file():
-        raise ModelError(f"{path} is an ensemble of {_listed(find_members(path))}; give one of its members")
     if not path.exists():
         raise ModelError(f"{path} does not exist; give a folder made by train, export or convert")
     if path.suffix in {".pth", ".pt", ".ckpt", ".pkl"}:
@@ -159,25 +159,32 @@ def find_model(path: str | Path) -> Path:
     raise ModelError(f"{path} is no model: {JSON_NAME} is not in it; give a folder made by train, export or convert")
 
 
-def find_members(path: str | Path) -> list[Path]:
-    """The models that predict together: those of an ensemble, or the one at `path`."""
+def members(path: str | Path) -> list[Path]:
+    """The models that predict together: those of an ensemble, or `path` itself where it is none.
+
+    An ensemble has `ensemble.json` (`train --folds`), or the models `fold_0`, `fold_1`, ... (converted from nnU-Net).
+    """
     path = Path(path)
-    if not (path / ENSEMBLE_NAME).is_file():
-        return [find_model(path)]
-    where = shown(path / ENSEMBLE_NAME)
-    value = read_json(path / ENSEMBLE_NAME)
-    ensemble: _Ensemble = build(_Ensemble, value, where, ModelError, "train the folds again")
+    if (path / ENSEMBLE_NAME).is_file():
+        return [path / name for name in _listed_members(path / ENSEMBLE_NAME)]
+    folds = [] if (path / JSON_NAME).is_file() else sorted(path.glob(f"fold_*/{JSON_NAME}"))
+    return [fold.parent for fold in folds] or [path]
+
+
+def _listed_members(file: Path) -> tuple[str, ...]:
+    where = shown(file)
+    ensemble: _Ensemble = build(_Ensemble, read_json(file), where, ModelError, "train the folds again")
     if ensemble.format != FORMAT or not ensemble.members:
         raise ModelError(f"{where} is no list of models of format {FORMAT}; train the folds again")
     for name in ensemble.members:
         if name in ("", ".", "..") or Path(name).name != name or "\\" in name:
-            raise ModelError(f"{where}: member {shown(name)!r} is no folder beside it; name folders in {shown(path)}")
-    return [find_model(path / name) for name in ensemble.members]
+            raise ModelError(f"{where}: member {shown(name)!r} is no folder beside it; name folders that are")
+    return ensemble.members
 
 
-def write_ensemble(path: Path, members: Sequence[str]) -> None:
+def write_ensemble(path: Path, names: Sequence[str]) -> None:
     """Makes `path` an ensemble of the models in it."""
-    write_json(path / ENSEMBLE_NAME, {"format": FORMAT, "members": list(members)})
+    write_json(path / ENSEMBLE_NAME, {"format": FORMAT, "members": list(names)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,8 +195,8 @@ class _Ensemble:
     members: tuple[str, ...]
 
 
-def _listed(members: Sequence[Path]) -> str:
-    return ", ".join(str(member) for member in members)
+def _listed(paths: Sequence[Path]) -> str:
+    return ", ".join(map(str, paths))
 
 
 def build_network(architecture: str, settings: dict[str, Any]) -> "nn.Module":

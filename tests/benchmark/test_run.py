@@ -55,6 +55,8 @@ def test_tables_have_a_line_per_row(rows: list[dict]) -> None:
     assert len(table) == len(rows) + 2
     assert len({line.count("|") for line in table}) == 1
     assert "training step s" not in table[0]  # nothing was measured there
+    assert "input" in table[0]  # the own model has another one
+    assert "input" not in markdown([row for row in rows if row["title"] != "mine"]).splitlines()[0]
     assert "core(s)" in machine_line(rows[0]["machine"])
 
 

@@ -116,6 +116,28 @@ def test_check_and_info_take_the_same_cases(capsys: pytest.CaptureFixture[str]) 
     assert "training cases 4, validation cases 1, known by content" in capsys.readouterr().out
 
 
+def test_a_model_of_one_modality_takes_its_part_of_the_data_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(PRESETS, "tiny", TINY)
+    options = "--model tiny --epochs 1 --set steps_per_epoch=1 --set batch=2 --set modalities=pet"
+    run(f"train prepared -o {tmp_path}/run {options}")
+    name = next(iter(splits()))
+    run(f"predict -m {tmp_path}/run -i data --cases {name} -o {tmp_path}/masks --runtime torch")
+    assert "the model takes pet; ct of the data set are not used" in capsys.readouterr().out
+    (record,) = (tmp_path / "masks").glob("*.json")
+    assert json.loads(record.read_text())["learning"]["by"] == "content"
+    (scan,) = Path("data/FDG-PET-CT-Lesions", name).glob("*/SUV.nii.gz")
+    shutil.copy(scan, tmp_path / "scan.nii.gz")
+    run(f"predict -m {tmp_path}/run -i {tmp_path}/scan.nii.gz -o {tmp_path}/alone --runtime torch")
+
+
+def test_prepared_data_are_prepared_anew_with_the_same_splits(tmp_path: Path) -> None:
+    run(f"prepare prepared -o {tmp_path}/again --patch 32 32 64 --spacing 20 20 30 --workers 0")
+    again = json.loads((tmp_path / "again" / "cases.json").read_text())
+    assert {case["name"]: case["split"] for case in again["cases"]} == splits()
+
+
 def test_scans_that_moved_are_missed_with_a_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree("prepared", tmp_path / "prepared")
     run(f"predict -m run -i {tmp_path}/prepared -o {tmp_path}/out", code=2)

@@ -77,7 +77,7 @@ def test_all_seen_is_said_unmistakably(dataset: Path, capsys: pytest.CaptureFixt
     report = dataset / "report"
     assert main(["evaluate", "-p", str(dataset / "good"), "-l", str(dataset / "labels"), "-o", str(report)]) == 0
     said = capsys.readouterr()
-    assert "ALL 7 CASES WERE SEEN IN TRAINING" in said.out
+    assert "EVERY CASE (7) WAS SEEN IN TRAINING" in said.out
     assert "EVERY CASE WAS SEEN IN TRAINING" in said.err
     assert json.loads((report / "metrics.json").read_text())["learning"]["every_case_was_seen"] is True
     assert "Every case was seen in training. No figure" in (report / "report.html").read_text()
@@ -103,8 +103,8 @@ def test_names_alone_and_namesakes_are_doubtful(dataset: Path) -> None:
     by_name = {"status": "trained on", "by": "name", "learnt_as": "case_0"}
     note(dataset / "good", {"case_0": by_name, "case_1": by_content("unseen", namesake=True)})
     warnings = evaluate_folder(dataset / "good", dataset / "labels").warnings
-    assert "1 cases were told apart by name alone" in warnings[1]
-    assert "1 unseen cases have the name of a training case and other voxels: case_1" in warnings[2]
+    assert "told apart by name alone, so a renamed training case is not noticed: case_0" in warnings[1]
+    assert "unseen, but with the name of a training case and other voxels: case_1" in warnings[2]
 
 
 def test_predictions_of_other_programs_are_scored_as_before(dataset: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from veloxseg.dataset.cases import Selection
 from veloxseg.errors import ConfigError, DatasetError, GeometryError
 from veloxseg.evaluate import evaluate_folder
 from veloxseg.evaluate.labels import NAMED_REGIONS, parse_regions
@@ -130,6 +131,19 @@ def test_values_are_matched_by_the_names_that_both_sides_give(dataset: Path) -> 
     (dataset / "other" / "case_0.json").write_text(json.dumps({"models": [], "plan": plan}))
     found = evaluate_folder(dataset / "other", dataset / "labels")
     assert found.select("other", "lesion")[0].scores.dice == 1
+
+
+def test_labels_that_a_model_was_taught_as_one_are_scored_as_one(dataset: Path) -> None:
+    label = cube(1)
+    label[6:][label[6:] > 0] = 2
+    save(dataset / "two" / "labels" / "case_0.nii.gz", label)
+    (dataset / "two" / "dataset.json").write_text('{"labels": {"background": 0, "GTVp": 1, "GTVn": 2}}')
+    save(dataset / "one" / "case_0.nii.gz", cube(1))
+    plan = {"labels": {"background": 0, "tumour": 1}, "merged": {"tumour": {"GTVp": 1, "GTVn": 2}}}
+    (dataset / "one" / "case_0.json").write_text(json.dumps({"models": [], "plan": plan}))
+    found = evaluate_folder(dataset / "one", dataset / "two" / "labels")
+    assert found.structures == {"tumour": (1, 2)}
+    assert found.mean() == 1
 
 
 def test_names_come_from_the_prediction_where_the_labels_have_none(tmp_path: Path) -> None:
@@ -360,3 +374,16 @@ def test_ignored_voxels_are_not_scored(dataset: Path) -> None:
     found = evaluate_folder(dataset / "good", dataset / "labels")
     assert list(found.structures) == ["lesion"]
     assert found.values("good", "lesion", "dice")[0] == 1
+
+
+def test_test_cases_without_labels_are_said(dataset: Path) -> None:
+    rows = "case,ct,label,split\ncase_0,a.nii,labels/case_0.nii.gz,train\ncase_1,b.nii,,test\n"
+    (dataset / "list.csv").write_text(rows)
+    with pytest.raises(DatasetError, match="have no labels, only 1 train have; choose another --split"):
+        evaluate_folder(dataset / "good", dataset / "list.csv", selection=Selection(split="test"))
+    assert evaluate_folder(dataset / "good", dataset / "list.csv").cases == ("case_0",)
+    with pytest.raises(ConfigError, match="a folder of label maps, which has no splits"):
+        evaluate_folder(dataset / "good", dataset / "labels", selection=Selection(split="test"))
+    named = evaluate_folder(dataset / "good", dataset / "labels", selection=Selection(names=("case_2",)))
+    assert named.cases == ("case_2",)
+    assert named.extra == {"good": ()}

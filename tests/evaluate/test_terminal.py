@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from veloxseg.cli import main
 from veloxseg.evaluate import evaluate_folder
 from veloxseg.evaluate.terminal import print_policy, print_tables
 
@@ -45,3 +46,12 @@ def test_every_method_of_three_is_named_with_its_interval(dataset: Path, capsys:
     assert "HD95 (mm)" not in primary
     assert "Dice" not in secondary
     assert "HD95 (mm)" in secondary
+
+
+def test_three_methods_are_named(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = [word for name in ("good", "bad", "labels") for word in ("-p", str(dataset / name))]
+    assert main(["evaluate", *folders, "-l", str(dataset / "labels"), "-o", str(dataset / "report")]) == 0
+    out = capsys.readouterr().out
+    assert "3 methods: each of bad, labels is compared with good" in out
+    for pair in ("bad − good", "labels − good"):
+        assert pair in out

@@ -8,6 +8,7 @@ import nibabel
 import numpy as np
 import pytest
 
+from support.scan_samples import write_series
 from veloxseg.image import Geometry, Volume, read, write
 from veloxseg.image.content import content_hash
 
@@ -26,6 +27,20 @@ def scan() -> Volume:
 def test_every_file_type_has_the_same_content(scan: Volume, tmp_path: Path, name: str) -> None:
     write(scan, tmp_path / name)
     assert content_hash(read(tmp_path / name)) == content_hash(scan)
+
+
+def test_a_dicom_series_and_the_nifti_made_of_it_are_the_same_scan(tmp_path: Path) -> None:
+    series = read(write_series(tmp_path / "ct"))
+    write(series, tmp_path / "ct.nii.gz")
+    assert content_hash(read(tmp_path / "ct.nii.gz")) == content_hash(series)
+
+
+@pytest.mark.shared
+def test_a_real_patient_as_dicom_and_as_nifti_is_the_same(shared: Path) -> None:
+    for kind in ("CT", "PET"):
+        series = read(shared / "data" / "sts_dicom" / "STS_002" / kind / "image")
+        file = read(shared / "data" / "sts_petct" / "STS_002" / f"{kind}_image.nii.gz")
+        assert content_hash(series) == content_hash(file)
 
 
 def test_byte_order_and_stored_type_do_not_matter(scan: Volume, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import pytest
 from veloxseg.cli import main
 from veloxseg.image import Volume, write
 from veloxseg.image.content import content_hash
+from veloxseg.model_folder import ModelFolder
+from veloxseg.runtimes.export import export
 
 
 def learning(scans: dict[str, Volume], name: str = "anna") -> dict[str, object]:
@@ -42,6 +44,13 @@ def test_seen_unseen_and_unknown(
     assert "trained on" not in capsys.readouterr().err
     assert predict([model], case, tmp_path / "4") == {"status": "unknown"}
     assert capsys.readouterr().out.count("does not know what it was trained on") == 1
+
+
+def test_an_exported_model_knows_its_cases(make_plan, write_model, make_scans, tmp_path: Path) -> None:
+    knowing = write_model(tmp_path / "knowing", make_plan(), learning=learning(make_scans((40, 40, 40))))
+    exported = ModelFolder.open(export(knowing, tmp_path / "exported", "torch"))
+    assert exported.learning == ModelFolder.open(knowing).learning
+    assert exported.learning is not None
 
 
 def test_what_is_told_of_a_training_is_checked(make_plan, write_model, tmp_path: Path, capsys) -> None:

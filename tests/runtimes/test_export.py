@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
@@ -109,3 +110,22 @@ def test_what_is_refused(model, tmp_path):
         check_parity({"worst_probability_difference": 2e-3, "worst_equal_labels": 1.0})
     with pytest.raises(ModelError, match="differs from the network"):
         check_parity({"worst_probability_difference": 0.0, "worst_equal_labels": 0.999})
+
+
+@pytest.mark.parametrize("changes", [{"attention": "none"}, {"attention": "window", "head": "transposed"}], ids=str)
+@pytest.mark.skipif(find_spec("openvino") is None, reason="openvino is not installed")
+def test_the_papers_ablations_are_exported_and_equal(changes, tmp_path):
+    """They are a `--set` away, so the runtime that `auto` chooses must take them; export compares them with float64."""
+    import torch
+
+    from support.tiny_training import TINY, plan_of
+    from veloxseg.model_folder import build_network, save_weights
+
+    plan = plan_of(patch=(32, 32, 32))
+    settings = replace(TINY, patch=plan.patch, **changes).to_json()
+    folder = ModelFolder(path=tmp_path, architecture="veloxseg", network=settings, plan=plan, provenance={})
+    folder.write_description()
+    torch.manual_seed(0)
+    save_weights(build_network("veloxseg", settings), folder.weights)
+    export(tmp_path, tmp_path / "openvino", "openvino")
+    check_parity(read_json(tmp_path / "openvino" / "parity.json"))

@@ -19,6 +19,7 @@ VARIANTS = [
     {"in_channels": (2, 1)},
     {"attention": "window"},
     {"attention": "downsampled"},
+    {"head": "transposed", "classes": 3},
     {"depths": (2, 1, 1, 1), "transformer_depths": (1, 2, 1, 1)},
 ]
 

@@ -13,7 +13,7 @@ from veloxseg.cli import main
 from veloxseg.console import set_quiet
 from veloxseg.errors import ModelError
 from veloxseg.model.config import PRESETS
-from veloxseg.model_folder import find_members
+from veloxseg.model_folder import members
 from veloxseg.predict.predictor import Predictor
 from veloxseg.prepare.store import Prepared
 
@@ -63,8 +63,7 @@ def test_every_case_is_predicted_by_the_model_that_has_not_seen_it() -> None:
 
 
 def test_the_run_is_an_ensemble(capsys: pytest.CaptureFixture[str]) -> None:
-    members = find_members("run")
-    assert [str(path) for path in members] == ["run/fold_0/model", "run/fold_1/model"]
+    assert [str(path) for path in members("run")] == ["run/fold_0", "run/fold_1"]
     assert len(Predictor(["run"], runtime="torch").folders) == 2
     run("predict -m run -i prepared --split test -o masks --runtime torch")
     record = json.loads(next(Path("masks").glob("*.json")).read_text())
@@ -78,7 +77,7 @@ def test_the_run_is_an_ensemble(capsys: pytest.CaptureFixture[str]) -> None:
 def test_one_member_is_asked_for_where_one_model_is_needed() -> None:
     from veloxseg.model_folder import find_model
 
-    with pytest.raises(ModelError, match="is an ensemble of run/fold_0/model, run/fold_1/model; give one"):
+    with pytest.raises(ModelError, match="is an ensemble of run/fold_0, run/fold_1; give one"):
         find_model("run")
 
 
@@ -86,7 +85,7 @@ def test_one_member_is_asked_for_where_one_model_is_needed() -> None:
 def test_members_lie_in_the_folder(tmp_path: Path, name: str) -> None:
     (tmp_path / "ensemble.json").write_text(json.dumps({"format": 1, "members": [name]}))
     with pytest.raises(ModelError, match="no folder beside it"):
-        find_members(tmp_path)
+        members(tmp_path)
 
 
 def test_a_run_goes_on_and_other_folders_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

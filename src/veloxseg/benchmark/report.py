@@ -34,6 +34,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "runtime": lambda row: row["runtime"],
     "threads": lambda row: str(row["threads"]),
     "batch": lambda row: str(row["batch"]),
+    "input": lambda row: "×".join(map(str, row.get("input", ()))) or "–",
     "parameters M": lambda row: _beside(row["parameters"] / 1e6, row["published"]["parameters"]),
     "MACs G": lambda row: _number(row["macs"] / 1e9),
     "as published": lambda row: _beside(row["macs_as_published"] / 1e9, row["published"]["macs"]),
@@ -58,6 +59,8 @@ def _cells(rows: Sequence[Row]) -> list[list[str]]:
     kept = {name: cells for name, cells in columns.items() if any(cell != "–" for cell in cells)}
     if set(kept.get("batch", [])) == {"1"}:
         del kept["batch"]
+    if len(set(kept.get("input", []))) == 1:
+        del kept["input"]
     return [list(kept), *(list(cells) for cells in zip(*kept.values(), strict=True))]
 
 

@@ -26,11 +26,13 @@ VERBS = (
     "prepare",
     "train",
     "predict",
+    "serve",
     "evaluate",
     "export",
     "benchmark",
     "info",
     "convert",
+    "nnunet",
     "completion",
 )
 

@@ -17,7 +17,8 @@ from veloxseg.tasks import TASKS
 
 SUMMARY = "speed, size and memory beside other networks, on this machine"
 
-DEFAULT_MODELS = "b,s,slim-unetr,segformer-3d,unet"
+LIGHT_PEERS = "slim-unetr,segformer-3d,unet"
+DEFAULT_MODELS = f"b,s,{LIGHT_PEERS}"
 DEFAULT_RUNTIMES = "torch,openvino,native"
 
 
@@ -67,8 +68,9 @@ def _measure(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
     if arguments.task == "all":
         raise ConfigError("--task all is for --count-only; measure one task at a time")
+    light = DEFAULT_MODELS if arguments.task is None else f"{TASKS[arguments.task].model},{LIGHT_PEERS}"
     rows = benchmark(
-        _named(arguments, DEFAULT_MODELS),
+        _named(arguments, light),
         ["torch" if name == "eager" else name for name in _names(arguments.runtimes)],
         None if arguments.threads is None else [arguments.threads],
         own=own_models(arguments.own),

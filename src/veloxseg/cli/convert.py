@@ -1,8 +1,11 @@
-"""Read the authors' released weights into a MODEL folder.
+"""Read the authors' released weights, or a model that was trained in nnU-Net, into a MODEL folder.
 
-WEIGHTS is a .safetensors file or the authors' .pth; the latter is opened by torch.load(weights_only=True), which
-cannot run code. CONFIG is the authors' JSON, with their names of settings (the section "VeloxSeg" or the whole file).
-The preprocessing of the weights is not part of them: --plan takes the plan.json of a prepared data set.
+A folder of nnUNet_results (`.../nnUNetTrainer__nnUNetPlans__3d_fullres`) becomes a MODEL that gives nnU-Net's masks;
+its checkpoints are read without running what a pickle may hold. Several folds become an ensemble.
+
+Otherwise SOURCE is a .safetensors file or the authors' .pth; the latter is opened by torch.load(weights_only=True),
+which cannot run code. CONFIG is the authors' JSON, with their names of settings (the section "VeloxSeg" or the whole
+file). The preprocessing of the weights is not part of them: --plan takes the plan.json of a prepared data set.
 """
 
 import argparse
@@ -10,24 +13,44 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from veloxseg.console import say
-from veloxseg.errors import ModelError
+from veloxseg.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-SUMMARY = "read the authors' released weights into a MODEL folder"
+SUMMARY = "read the authors' released weights, or a model of nnU-Net, into a MODEL folder"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("weights", type=Path, help="the authors' checkpoint (.pth or .safetensors)")
-    parser.add_argument("--config", type=Path, required=True, help="the authors' JSON configuration")
+    parser.add_argument(
+        "weights", type=Path, metavar="SOURCE", help="a .pth or .safetensors file, or a folder of nnUNet_results"
+    )
+    parser.add_argument("--config", type=Path, help="the authors' JSON configuration, for their weights")
     parser.add_argument(
         "--plan", type=Path, help="plan.json to store as preprocessing (default: none, z-score at 1 mm)"
+    )
+    parser.add_argument(
+        "--fold", nargs="+", default=[], metavar="K", help="folds of nnU-Net: 0, 1, ... or all (default: those there)"
+    )
+    parser.add_argument(
+        "--checkpoint", default="checkpoint_final.pth", metavar="NAME", help="of a fold (default checkpoint_final.pth)"
     )
     parser.add_argument("-o", "--output", type=Path, required=True, help="the MODEL folder to write")
 
 
 def run(arguments: argparse.Namespace) -> None:
+    if arguments.weights.is_dir():
+        from veloxseg.nnunet.convert import convert_results
+
+        convert_results(arguments.weights, arguments.output, tuple(arguments.fold), arguments.checkpoint)
+    elif arguments.config is None:
+        raise ConfigError("--config is missing; the authors' weights need the authors' JSON configuration")
+    else:
+        convert_weights(arguments)
+
+
+def convert_weights(arguments: argparse.Namespace) -> None:
+    """The authors' released weights."""
     from veloxseg import __version__, reference
     from veloxseg.files import read_json, sha256, writable_folder
     from veloxseg.machine import NOTICE

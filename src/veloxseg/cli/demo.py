@@ -19,6 +19,7 @@ SUMMARY = "the whole job on synthetic data, in a few minutes"
 MARK = "demo.json"  # says that the folders beside it are a demo's, and may be made anew
 SPECK = 10  # mL; nine in ten of the synthetic lesions are larger than 29 mL
 FOLDERS = ("data", "prepared", "run", "predictions", "report")
+VIEWED = "cases"  # what the viewer keeps
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +87,7 @@ def _clear(folder: Path) -> None:
     """Removes what an earlier demo left; anything else in the folder is not ours to touch."""
     writable_folder(folder)
     if (folder / MARK).is_file():
-        for name in FOLDERS:
+        for name in (*FOLDERS, VIEWED):
             if (folder / name).is_dir():
                 shutil.rmtree(folder / name)
     elif any(folder.iterdir()):
@@ -114,6 +115,16 @@ def _summary(folder: Path, steps: list[Step], seconds: list[float]) -> None:
         say(f"  {step.command[0]:<14}{taken:6.1f} s")
     say(f"  {'in all':<14}{sum(seconds):6.1f} s\n")
     say(f"report: {(folder / 'report' / 'report.html').resolve()}")
+    say("to look at the first of them in the viewer (pip install 'veloxseg[serve]'):")
+    say(f"    $ {shlex.join(viewer_command(folder))}")
+
+
+def viewer_command(folder: Path) -> list[str]:
+    """What opens the first unseen case in the viewer, segmented as above."""
+    first = sorted((folder / "data" / "imagesTs").glob("*_0000.nii.gz"))[:1]
+    scans = [scan for one in first for scan in sorted(one.parent.glob(one.name.replace("_0000.", "_*.")))]
+    serve = ["veloxseg", "serve", "-m", str(folder / "run"), "-o", str(folder / VIEWED), "--remove-smaller", str(SPECK)]
+    return [*serve, *(word for scan in scans for word in ("--open", str(scan)))]
 
 
 def _mean_dice(metrics: Path) -> float:

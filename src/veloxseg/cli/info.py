@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from veloxseg.cli.cases import CASES, add_selection, selection
 from veloxseg.console import say
-from veloxseg.errors import DatasetError, ModelError
+from veloxseg.errors import DatasetError, ModelError, some
 
 if TYPE_CHECKING:
     from veloxseg.dataset.cases import Selection
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> None:
         say(json.dumps(facts, indent=2, ensure_ascii=False))
     else:
         for name, value in facts.items():
-            say(f"{name + ':':16s} {readable(value)}")
+            say(f"{name + ':':16s} {some(value, 10) if name == 'names' else readable(value)}")
 
 
 def preset_costs() -> list[dict[str, Any]]:
@@ -117,12 +117,12 @@ def describe_cases(path: Path, selection: "Selection") -> dict[str, Any]:
 
 def describe_model(path: Path) -> dict[str, Any]:
     from veloxseg.files import sha256
-    from veloxseg.model_folder import ModelFolder, find_members
+    from veloxseg.model_folder import ModelFolder, members
     from veloxseg.runtimes import usable_runtimes
 
-    members = find_members(path)
-    if len(members) > 1 or path not in (members[0], members[0].parent):
-        return {"ensemble": str(path), "members": [describe_model(member) for member in members]}
+    together = members(path)
+    if together != [path]:
+        return {"ensemble": str(path), "members": [describe_model(member) for member in together]}
     folder = ModelFolder.open(path)
     plan = folder.plan
     facts: dict[str, Any] = {

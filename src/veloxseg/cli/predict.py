@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     from veloxseg.console import say
     from veloxseg.files import writable_folder
     from veloxseg.machine import NOTICE
-    from veloxseg.model_folder import ModelFolder, find_members
+    from veloxseg.model_folder import ModelFolder, members
     from veloxseg.predict.batch import Wanted, describe, largest_estimate, predict_cases, predict_one
     from veloxseg.predict.cluster import Job, predict_on_cluster
     from veloxseg.predict.extras import EXTRAS
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.ray:
         check_ray(arguments)
-    models = [ModelFolder.open(member) for model in arguments.model for member in find_members(model)]
+    models = [ModelFolder.open(member) for model in arguments.model for member in members(model)]
     plan = models[0].plan
     cases = find_cases(arguments.input, plan.names, selection(arguments))
     cases = part_of(cases, arguments.num_parts, arguments.part_id)
@@ -156,12 +156,13 @@ def check_ray(arguments: argparse.Namespace) -> None:
 def list_failures(failures: dict[str, str], count: int) -> int:
     """Names what failed, last of all, where it is seen; returns the exit code."""
     from veloxseg.console import warn
+    from veloxseg.errors import alike, some
 
     if not failures:
         return 0
     warn(f"{len(failures)} of {count} cases failed:")
-    for name, message in failures.items():
-        warn(f"  {name}: {message}")
+    for message, names in alike(failures).items():
+        warn(f"  {names[0]}: {message}" if len(names) == 1 else f"  {len(names)} times ({some(names)}): {message}")
     return 2
 
 

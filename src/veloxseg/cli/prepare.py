@@ -5,6 +5,8 @@ continues where the first stopped. All decisions are in PREPARED/plan.json. With
 """
 
 import argparse
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from veloxseg.cli.cases import CASES, add_selection, selection
@@ -14,6 +16,7 @@ from veloxseg.tasks import TASKS, find_task
 
 if TYPE_CHECKING:
     from veloxseg.dataset.dataset import Dataset
+    from veloxseg.prepare.prepare import Settings
     from veloxseg.tasks import Task
 
 SUMMARY = "fingerprint, plan and preprocess a data set"
@@ -62,14 +65,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="clip_zscore, zscore_body or none, for one modality (default: clip_zscore for CT, zscore_body else)",
     )
     parser.add_argument("--seed", type=number, default=0, help="of the 6:2:2 split and the folds (default 0)")
-    parser.add_argument("--folds", type=few, default=5, metavar="K", help="folds for cross-validation (default 5)")
+    parser.add_argument(
+        "--folds",
+        type=count_or_file,
+        default=5,
+        metavar="K",
+        help="folds for cross-validation (default 5), or nnU-Net's splits_final.json",
+    )
+    parser.add_argument(
+        "--plans", type=Path, metavar="FILE", help="take spacing and normalisation from nnU-Net's nnUNetPlans.json"
+    )
     parser.add_argument("--workers", type=number, metavar="N", help="processes (default: one per core, at most 8)")
     parser.add_argument("--pictures", action="store_true", help="also draw a contact sheet per case")
+
+
+def count_or_file(text: str) -> int | Path:
+    return few(text) if text.isdecimal() else Path(text)
 
 
 def run(arguments: argparse.Namespace) -> None:
     from veloxseg.console import say
     from veloxseg.dataset.cases import open_cases
+    from veloxseg.dataset.naming import read_folds
     from veloxseg.machine import default_workers
     from veloxseg.prepare.prepare import Settings, prepare
 
@@ -82,10 +99,14 @@ def run(arguments: argparse.Namespace) -> None:
         register=arguments.register,
         normalise=_schemes(arguments.normalise),
         seed=arguments.seed,
-        folds=arguments.folds,
+        folds=0 if isinstance(arguments.folds, Path) else arguments.folds,
         workers=default_workers() if arguments.workers is None else arguments.workers,
     )
     dataset = open_cases(arguments.dataset, selection(arguments))
+    if isinstance(arguments.folds, Path):
+        dataset = replace(dataset, folds=read_folds(arguments.folds))
+    if arguments.plans is not None:
+        settings = _as_nnunet_plans(settings, dataset, arguments.plans)
     say(f"{dataset.name}: {len(dataset.cases)} cases of {', '.join(dataset.modalities)} ({dataset.layout} layout)")
     dataset = _targets(dataset, task, arguments)
     prepared = prepare(dataset, arguments.output, settings)
@@ -100,6 +121,21 @@ def run(arguments: argparse.Namespace) -> None:
 
         say(f"contact sheets: {draw_contact_sheets(prepared)}")
     say(f"prepared: {prepared.path}")
+
+
+def _as_nnunet_plans(settings: "Settings", dataset: "Dataset", path: Path) -> "Settings":
+    """What was not asked for by an option is taken from nnU-Net's plans."""
+    from veloxseg.nnunet.plans import preparation
+
+    spacing, found = preparation(path)
+    if len(found) != len(dataset.modalities):
+        raise ConfigError(
+            f"{path} is for {len(found)} channels, the data set has {len(dataset.modalities)} "
+            f"({', '.join(dataset.modalities)}); give the plans of this data set"
+        )
+    given = dict(zip(dataset.modalities, found, strict=True))
+    kept = {name: scheme for name, scheme in given.items() if name not in (settings.normalise or {})}
+    return replace(settings, spacing=settings.spacing or spacing, normalisations=kept)
 
 
 def _targets(dataset: "Dataset", task: "Task | None", arguments: argparse.Namespace) -> "Dataset":

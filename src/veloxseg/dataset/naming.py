@@ -5,6 +5,7 @@ labels                     {"background": 0, "tumour": 1} (nnU-Net, also with li
 ignore                     nnU-Net's name of the label whose voxels nobody drew
 """
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ __all__ = [
     "find_description",
     "label_values",
     "peek",
+    "raw_dataset",
     "read_description",
+    "read_folds",
     "split_channel",
 ]
 
@@ -46,6 +49,29 @@ def read_description(path: Path) -> dict[str, Any]:
         kind = type(value).__name__
         raise DatasetError(f"{shown(path)} holds a {kind}, expected an object; see the layout's documentation")
     return value
+
+
+def raw_dataset(name: str) -> Path | None:
+    """The folder in nnUNet_raw of `902` or `Dataset902_STS`; None where the variable is not set or nothing is found."""
+    root, match = os.environ.get("nnUNet_raw"), re.fullmatch(r"(?:Dataset)?([0-9]{1,3})(_[\w-]+)?", name)  # noqa: SIM112
+    if not root or not match:
+        return None
+    found = sorted(Path(root).glob(f"Dataset{int(match[1]):03d}{match[2] or '_*'}"))
+    if len(found) > 1:
+        names = ", ".join(folder.name for folder in found)
+        raise DatasetError(f"nnUNet_raw has several data sets {shown(name)} ({shown(names)}); give the whole name")
+    return found[0] if found else None
+
+
+def read_folds(path: Path) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
+    """The folds of nnU-Net's splits_final.json: names of training and validation cases."""
+    value = read_json(path, DatasetError)
+    try:
+        return tuple((tuple(map(str, fold["train"])), tuple(map(str, fold["val"]))) for fold in value)
+    except (KeyError, TypeError) as error:
+        raise DatasetError(
+            f'{shown(path)} is no list of {{"train": [...], "val": [...]}} ({shown(error)}); correct or remove it'
+        ) from error
 
 
 def peek(path: Path) -> dict[str, Any]:

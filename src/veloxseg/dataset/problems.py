@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from veloxseg.console import say
+from veloxseg.errors import some
 
 __all__ = ["LEVELS", "Problem", "Report", "print_problems"]
 
@@ -43,21 +44,32 @@ class Report:
         }
 
 
+def _alike(problems: list[Problem]) -> list[tuple[Problem, list[str]]]:
+    """The same problem of many cases once, with the cases; the JSON lists them one by one."""
+    found: dict[tuple[str, ...], tuple[Problem, list[str]]] = {}
+    for p in problems:
+        found.setdefault((p.level, p.kind, p.problem, p.remedy), (p, []))[1].append(p.case)
+    return list(found.values())
+
+
 def print_problems(report: Report) -> None:
-    """A table on a terminal, greppable lines elsewhere. Notes of one kind are summed up in one line."""
+    """A table on a terminal, lines elsewhere. The same problem of many cases, and notes of one kind, are one line."""
     shown = [p for p in report.problems if p.level != "note"]
     if shown and sys.stdout.isatty():
         from rich.console import Console
         from rich.table import Table
 
         table = Table("", "case", "file", "problem", "remedy")
-        for p in shown:
+        for p, cases in _alike(shown):
             style = "red" if p.level == "error" else "yellow"
-            table.add_row(f"[{style}]{p.level}[/]", p.case, Path(p.file).name, p.problem, p.remedy)
+            file = Path(p.file).name if len(cases) == 1 else f"{len(cases)} times"
+            table.add_row(f"[{style}]{p.level}[/]", some(cases), file, p.problem, p.remedy)
         Console().print(table)
     else:
-        for p in shown:
-            print(f"{p.level}: {p.case}: {p.file + ': ' if p.file else ''}{p.problem}; {p.remedy}")
+        for p, cases in _alike(shown):
+            times = f"{len(cases)} times, " if len(cases) > 1 else ""
+            file = f"{p.file}: " if p.file and len(cases) == 1 else ""
+            print(f"{p.level}: {times}{some(cases)}: {file}{p.problem}; {p.remedy}")
     for kind, count in Counter(p.kind for p in report.problems if p.level == "note").items():
         example = next(p for p in report.problems if p.level == "note" and p.kind == kind)
         say(f"note: {count} times like {example.case}: {example.problem}; {example.remedy}")

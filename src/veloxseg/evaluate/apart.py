@@ -59,11 +59,11 @@ def learning_warnings(whole: Evaluation, records: Records, seen: tuple[str, ...]
     known = {case: found for by_case in records.values() for case, found in by_case.items() if case in whole.cases}
     by_name = tuple(c for c, found in known.items() if found and found.by == "name" and found.status != UNKNOWN)
     if by_name:
-        lines.append(f"{len(by_name)} cases were told apart by name alone, so a renamed training case is not noticed")
+        lines.append(f"told apart by name alone, so a renamed training case is not noticed: {some(by_name)}")
     if names := tuple(case for case, found in known.items() if found and found.status == UNSEEN and found.namesake):
         lines.append(
-            f"{len(names)} unseen cases have the name of a training case and other voxels: {some(names)}; "
-            "if they are the same scans, resampled or cropped, they were seen"
+            f"unseen, but with the name of a training case and other voxels: {some(names)}; "
+            "if these are the same scans, resampled or cropped, they were seen"
         )
     if names := tuple(case for case, found in known.items() if _status(found) == UNKNOWN):
         lines.append(

@@ -18,16 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from veloxseg.console import say
 from veloxseg.dataset.cases import Selection
 from veloxseg.errors import ConfigError, DatasetError, shown
 from veloxseg.evaluate.apart import told_apart
 from veloxseg.evaluate.evaluation import Evaluation, Row
-from veloxseg.evaluate.labels import NAMED_REGIONS, UNSCORED, Files, Labels, Regions, list_cases, named, open_labels
+from veloxseg.evaluate.labels import Files, Labels, Regions, list_cases, open_labels, with_merged
 from veloxseg.evaluate.lesions import Detection, detect
 from veloxseg.evaluate.masks import Masks
 from veloxseg.evaluate.metrics import absent, failed, score, tolerance_for
-from veloxseg.evaluate.records import learning_of, merged_regions, predicted_by, predicted_structures
+from veloxseg.evaluate.records import learning_of, predicted_by, predicted_merges, predicted_structures
+from veloxseg.evaluate.task import Task, scored_regions
 from veloxseg.files import sha256
 from veloxseg.image import Geometry
 from veloxseg.image.regions import box_around, label_boxes
@@ -49,46 +49,6 @@ class CaseResult:
 
 
 Progress = Callable[[Iterable[CaseResult], int], Iterable[CaseResult]]  # passes cases on; knows how many will come
-
-
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """What is scored: the truth, the predictions of each method, and the structures that matter."""
-
-    masks: Masks
-    regions: Regions | None  # as the user gave them
-    unscored: frozenset[int]  # values that the user leaves out of all regions
-    known: Regions  # what the predictions' own JSON calls their values
-    tolerance_mm: float
-
-    @property
-    def truth(self) -> Labels:
-        return self.masks.truth
-
-    @property
-    def predictions(self) -> Mapping[str, Files]:
-        return self.masks.predictions
-
-    @property
-    def given(self) -> Regions:
-        """The structures that somebody named."""
-        return self.regions or self.truth.structures or self.known
-
-    def structures(self, values: frozenset[int]) -> Regions:
-        """The structures to score where these label values were found."""
-        return self.regions or named(self.given, values, self.known)
-
-    def check_values(self, case: str, values: frozenset[int]) -> None:
-        """Regions that were given must hold every value: what they leave out would be missing from all of them."""
-        if self.regions is None and not self.truth.overlapping:
-            return
-        held = {value for members in self.given.values() for value in members}
-        if left := sorted(values - held - self.unscored):
-            words = ", ".join(f"{name} = {','.join(map(str, members))}" for name, members in self.given.items())
-            raise DatasetError(
-                f"case {shown(case)!r} holds label value {left[0]}, and no region does ({shown(words)}); name other "
-                f"--regions ({', '.join(NAMED_REGIONS)}), or say that it is not to be scored: {UNSCORED}={left[0]}"
-            )
 
 
 def evaluate_folder(
@@ -117,11 +77,12 @@ def evaluate_folder(
     folders = [Path(p) for p in ([predictions] if isinstance(predictions, str | Path) else predictions)]
     methods = _method_names(folders, names)
     truth = open_labels(Path(labels), selection)
-    regions, unscored = _scored(regions, truth)
+    regions, unscored = scored_regions(regions, truth)
     files = {method: list_cases(folder) for method, folder in zip(methods, folders, strict=True)}
     for folder, found in zip(folders, files.values(), strict=True):
         _check_overlap(folder, found, Path(labels), truth.files)
-    regions = regions or _as_trained(truth, files)
+    if regions is None:
+        truth = with_merged(truth, {name: p for found in files.values() for name, p in predicted_merges(found).items()})
     masks = Masks(truth=truth, predictions=files, by_name=regions is None)
     spacings = masks.check_grids()
     task = Task(
@@ -161,7 +122,7 @@ def _evaluation(
         tolerance_mm=task.tolerance_mm,
         seed=seed,
         missing={m: tuple(c for c in cases if c not in found) for m, found in task.predictions.items()},
-        extra={m: _extra(found, task.truth.files) for m, found in task.predictions.items()},
+        extra={m: _extra(found, task.truth) for m, found in task.predictions.items()},
         warnings=(
             *_value_warnings(task.given, values - task.unscored),
             *_tolerance_warnings(task.tolerance_mm, spacings),
@@ -192,27 +153,6 @@ def _provenance(task: Task, results: Mapping[str, CaseResult]) -> dict[str, Any]
             },
         },
     }
-
-
-def _scored(regions: Regions | None, truth: Labels) -> tuple[Regions | None, frozenset[int]]:
-    """The regions to score, and the values that are left out on purpose.
-
-    BraTS renumbered its labels twice: `brats` on a data set with its own WT, TC and ET means the data set's.
-    """
-    if regions == NAMED_REGIONS["brats"] and truth.overlapping and truth.structures.keys() == regions.keys():
-        regions = None
-    kept = {name: values for name, values in (regions or {}).items() if name != UNSCORED}
-    return kept or None, frozenset((regions or {}).get(UNSCORED, ()))
-
-
-def _as_trained(truth: Labels, files: Mapping[str, Files]) -> Regions | None:
-    """What a model with merged labels is scored by, where the truth has them apart."""
-    labels = {name: value for name, value in truth.labels.items() if value != truth.ignore}
-    merged = next(filter(None, (merged_regions(found, labels) for found in files.values())), None)
-    if merged is None or merged == truth.structures:
-        return None
-    say("scored as the model was trained: " + ", ".join(f"{n} = {','.join(map(str, v))}" for n, v in merged.items()))
-    return merged
 
 
 def _method_names(folders: Sequence[Path], names: Sequence[str] | None) -> tuple[str, ...]:
@@ -318,9 +258,10 @@ def _mask(array: Array, values: tuple[int, ...]) -> Mask:
     return mask
 
 
-def _extra(predictions: Files, labels: Files) -> tuple[str, ...]:
-    """Predictions without a label; probability maps, which predict writes beside, are not meant to have one."""
-    return tuple(case for case in predictions if case not in labels and not case.endswith("_probability"))
+def _extra(predictions: Files, truth: Labels) -> tuple[str, ...]:
+    """Predictions without a label; probability maps, and cases that were not asked for, are not meant to have one."""
+    known = truth.files.keys() | truth.left_out
+    return tuple(case for case in predictions if case not in known and not case.endswith("_probability"))
 
 
 def _value_warnings(given: Regions, values: frozenset[int]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from veloxseg.console import say
 from veloxseg.dataset.cases import Selection, part_words, taken
-from veloxseg.dataset.dataset import Case
+from veloxseg.dataset.dataset import Case, Dataset
 from veloxseg.dataset.layouts import layout_of, open_dataset
 from veloxseg.dataset.naming import DESCRIPTION, channel_names, description_near, label_values, split_channel
 from veloxseg.errors import ConfigError, DatasetError, shown, some
@@ -27,6 +27,7 @@ __all__ = [
     "named",
     "open_labels",
     "parse_regions",
+    "with_merged",
 ]
 
 Files = Mapping[str, Path]  # by case
@@ -52,6 +53,7 @@ class Labels:
     overlapping: bool = False  # whether the structures are regions, which must hold every value
     labels: dict[str, int] = field(default_factory=dict)  # what the data set calls its values
     cases: dict[str, Case] = field(default_factory=dict)  # of a data set: what a DICOM label is read by
+    left_out: frozenset[str] = frozenset()  # cases of the data set that were not asked for
     images: dict[str, dict[str, Path]] = field(default_factory=dict)  # case -> modality -> file
 
 
@@ -72,21 +74,7 @@ def open_labels(path: Path, selection: Selection = Selection()) -> Labels:  # no
     if selection.layout == "auto" and layout_of(path) in ("folder", None):
         return _label_maps(path, selection)
     dataset = open_dataset(path, selection.layout)
-    labelled = tuple(case for case in dataset.cases if case.label is not None)
-    if not labelled:
-        raise DatasetError(f"{shown(path)} has {len(dataset.cases)} cases and no label; give a data set with labels")
-    if selection.split is None and not selection.names and any(case.split == "test" for case in labelled):
-        selection = replace(selection, split="test")
-    if selection.split == "test" and not any(case.split == "test" for case in labelled):
-        hint = "; its test cases have no labels" if any(case.split == "test" for case in dataset.cases) else ""
-        if hint:
-            raise DatasetError(f"{shown(path)} has {part_words(labelled)}{hint}; score --split validation instead")
-    labelled = taken(replace(dataset, cases=labelled), selection).cases
-    which = f" ({selection.split})" if selection.split else ""
-    say(
-        f"{len(labelled)} of {len(dataset.cases)} cases are scored{which}: "
-        f"{shown(path)} has {part_words(dataset.cases)}"
-    )
+    labelled = _labelled(dataset, path, selection)
     structures = dict(dataset.regions or {})
     for name, value in dataset.labels.items() if not structures else ():
         if value not in (0, dataset.ignore_label):
@@ -99,7 +87,27 @@ def open_labels(path: Path, selection: Selection = Selection()) -> Labels:  # no
         images={case.name: case.images for case in labelled},
         cases={case.name: case for case in labelled},
         labels=dataset.labels,
+        left_out=frozenset(case.name for case in dataset.cases) - {case.name for case in labelled},
     )
+
+
+def _labelled(dataset: Dataset, path: Path, selection: Selection) -> tuple[Case, ...]:
+    """The labelled cases that are meant; what is taken is said."""
+    labelled = tuple(case for case in dataset.cases if case.label is not None)
+    if not labelled:
+        raise DatasetError(f"{shown(path)} has {len(dataset.cases)} cases and no label; give a data set with labels")
+    test_is_labelled = any(case.split == "test" for case in labelled)
+    if test_is_labelled and selection.split is None and not selection.names:
+        selection = replace(selection, split="test")
+    if selection.split == "test" and not test_is_labelled and any(case.split == "test" for case in dataset.cases):
+        raise DatasetError(
+            f"the test cases of {shown(path)} have no labels, only {part_words(labelled)} have; choose another --split"
+        )
+    chosen = taken(replace(dataset, cases=labelled), selection).cases
+    which = f" ({selection.split})" if selection.split else ""
+    has = part_words(dataset.cases)
+    say(f"{len(chosen)} of {len(dataset.cases)} cases are scored{which}: {shown(path)} has {has}")
+    return chosen
 
 
 def _label_maps(folder: Path, selection: Selection) -> Labels:
@@ -113,7 +121,8 @@ def _label_maps(folder: Path, selection: Selection) -> Labels:
         )
     if unknown := [name for name in selection.names if name not in files]:
         raise DatasetError(f"{shown(folder)} has no case {shown(unknown[0])!r}; it has {some(tuple(files))}")
-    return _with_names({name: files[name] for name in selection.names or files}, folder)
+    chosen = {name: files[name] for name in selection.names or files}
+    return replace(_with_names(chosen, folder), left_out=frozenset(files) - chosen.keys())
 
 
 def _with_names(files: dict[str, Path], folder: Path) -> Labels:
@@ -124,6 +133,20 @@ def _with_names(files: dict[str, Path], folder: Path) -> Labels:
     labels = {name: values[0] for name, values in structures.items() if len(values) == 1}
     overlapping = len(labels) < len(structures)
     return Labels(files=files, structures=structures, ignore=ignore, labels=labels, overlapping=overlapping)
+
+
+def with_merged(truth: Labels, merges: Mapping[str, tuple[str, ...]]) -> Labels:
+    """The truth whose labels are scored together where a model was taught them as one."""
+    structures = dict(truth.structures)
+    for name, parts in merges.items():
+        if parts and name not in structures and all(truth.structures.get(p) == (truth.labels.get(p),) for p in parts):
+            structures = {other: values for other, values in structures.items() if other not in parts}
+            structures[name] = tuple(truth.labels[part] for part in parts)
+    if structures == truth.structures:
+        return truth
+    words = ", ".join(f"{name} = {','.join(map(str, values))}" for name, values in structures.items())
+    say(f"scored as the model was trained: {shown(words)}")
+    return replace(truth, structures=structures, overlapping=True)
 
 
 def parse_regions(texts: Sequence[str]) -> Regions:

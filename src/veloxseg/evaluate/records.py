@@ -15,7 +15,7 @@ from veloxseg.errors import DatasetError, VeloxSegError
 from veloxseg.evaluate.labels import Files, Regions
 from veloxseg.schema import build
 
-__all__ = ["learning_of", "merged_regions", "predicted_by", "predicted_labels", "predicted_structures"]
+__all__ = ["learning_of", "predicted_by", "predicted_labels", "predicted_merges", "predicted_structures"]
 
 
 def predicted_by(files: Files) -> dict[str, int]:
@@ -55,23 +55,13 @@ def predicted_labels(files: Files) -> dict[str, int]:
     return {}
 
 
-def merged_regions(files: Files, labels: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """What a model that was trained with labels merged is scored by, if the truth has them apart; {} for any other.
-
-    >>> merged_regions({}, {"background": 0, "GTVp": 1, "GTVn": 2})
-    {}
-    """
+def predicted_merges(files: Files) -> dict[str, tuple[str, ...]]:
+    """Labels that the model was taught as one: its name → the names of its parts, by the first plan that tells."""
     for case, path in files.items():
-        merged = (_record(case, path).get("plan") or {}).get("merged")
-        try:
-            wanted: dict[str, dict[str, int]] = build(dict[str, dict[str, int]], merged, "merged") if merged else {}
-        except VeloxSegError:  # another program's entry
-            return {}
-        parts = {part: value for members in wanted.values() for part, value in members.items()}
-        if not parts or any(labels.get(part) != value for part, value in parts.items()):
-            return {}
-        alone = {name: (value,) for name, value in labels.items() if value and name not in parts}
-        return {name: tuple(members.values()) for name, members in wanted.items()} | alone
+        plan = _record(case, path).get("plan")
+        merged = plan.get("merged") if isinstance(plan, dict) else None
+        if isinstance(merged, dict) and all(isinstance(parts, dict) for parts in merged.values()):
+            return {str(name): tuple(map(str, parts)) for name, parts in merged.items()}
     return {}
 
 

@@ -20,7 +20,7 @@ def print_tables(evaluation: Evaluation) -> None:
     Cases that a model has learnt from come last, in a table of their own.
     """
     if evaluation.all_seen:
-        say(f"ALL {len(evaluation.cases)} CASES WERE SEEN IN TRAINING: no figure here holds for new patients\n")
+        say(f"EVERY CASE ({len(evaluation.cases)}) WAS SEEN IN TRAINING: no figure here holds for new patients\n")
     elif evaluation.apart is not None:
         say(f"{evaluation.counted_cases}:")
     _print_means(evaluation)

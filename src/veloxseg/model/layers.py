@@ -85,7 +85,7 @@ class InstanceNorm(nn.Module):
             return _Normalise.apply(x_BCXYZ)  # type: ignore[no-untyped-call]
         centred = x_BCXYZ - x_BCXYZ.mean(SPACE, keepdim=True)
         # not by F.group_norm, which refuses a single voxel
-        return torch.group_norm(centred, x_BCXYZ.shape[1], None, None, EPS)
+        return torch.group_norm(centred, int(x_BCXYZ.shape[1]), None, None, EPS)  # a constant in a traced graph
 
 
 class _Normalise(torch.autograd.Function):

@@ -14,7 +14,7 @@ import numpy as np
 
 from veloxseg.console import say, warn
 from veloxseg.dataset.seen import SEEN, Seen
-from veloxseg.errors import OutputError, VeloxSegError, shown, some
+from veloxseg.errors import OutputError, VeloxSegError, alike, shown, some
 from veloxseg.files import writable_folder
 from veloxseg.image import Volume, output_suffix, read_header
 from veloxseg.predict.estimate import Estimate
@@ -77,8 +77,7 @@ def predict_cases(
             except Exception as error:  # even a bug in one case must not cost the others
                 if len(cases) == 1:
                     raise
-                failures[case.name] = reason(error)
-                warn(f"{case.name}: {failures[case.name]}")
+                note_failure(failures, case.name, error)
     tell_seen(seen)
     return failures
 
@@ -122,8 +121,7 @@ def plan_cases(
         except VeloxSegError as error:
             if len(cases) == 1:
                 raise
-            failures[case.name] = reason(error)
-            warn(f"{case.name}: {failures[case.name]}")
+            note_failure(failures, case.name, error)
     check_targets(targets, [path for case in cases for path in case.images.values()])
     left = [(case, targets[case.name]) for case in cases if case.name in targets]
     todo = [(case, target) for case, target in left if not _is_done(predictor, case, target, len(cases) == 1)]
@@ -172,6 +170,14 @@ def _is_done(predictor: Predictor, case: InputCase, target: Targets, alone: bool
     if others:
         warn(f"{case.name}: its scans are not those that its mask was made from; it is made anew")
     return False
+
+
+def note_failure(failures: dict[str, str], name: str, error: Exception) -> None:
+    """Keeps why a case failed, and says so unless another case failed in the same way: all are listed at the end."""
+    before = len(alike(failures))
+    failures[name] = reason(error)
+    if len(alike(failures)) > before:
+        warn(f"{name}: {failures[name]}")
 
 
 def reason(error: Exception) -> str:

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from veloxseg.image import Geometry
+from veloxseg.predict.pipelines import PIPELINES
 from veloxseg.predict.restore import chunk_voxels
 from veloxseg.predict.sliding import count_windows
-from veloxseg.prepare.network_input import axis_order
 from veloxseg.runtimes.decoding import Decoding
 from veloxseg.types import Size
 
@@ -68,12 +68,14 @@ def estimate(
     probabilities: bool,
 ) -> Estimate:
     plan = decoding.plan
-    shape = _network_shape(grids[reference], plan.spacing, plan.axes)
+    pipeline = PIPELINES[plan.pipeline]
+    shape = pipeline.network_shape(grids[reference], plan)
     voxels, scan_voxels = float(np.prod(shape)), float(np.prod(grids[reference].shape))
     network = 4.0 * len(plan.modalities) * voxels
     scans = [4.0 * float(np.prod(grid.shape)) for grid in grids.values()]
     _, y, z = (max(n, p) for n, p in zip(shape, plan.patch, strict=True))
-    slab = 4.0 * decoding.channels * min(plan.patch[0], shape[0]) * y * z  # the accumulator of a row of windows
+    # the accumulator of a row of windows, and what of it waits for the way back
+    slab = 4.0 * decoding.channels * min(plan.patch[0], shape[0]) * y * z * pipeline.slabs_held
     kept = scan_voxels * np.dtype(decoding.dtype).itemsize + (scan_voxels * len(plan.outputs) if probabilities else 0)
     # a chunk on its way back is joined, interpolated, stacked and decoded; soft-max takes two more copies
     copies = 6 if probabilities else 4
@@ -81,8 +83,8 @@ def estimate(
     back = 4.0 * copies * decoding.channels * min(chunk_voxels(decoding.channels), row_voxels)
     program = window.program + LATER * ("scipy.ndimage" not in sys.modules) + (windows_at_once - 1) * window.bytes
     computing = network + slab + kept + back
-    halfway = 4.0 * max(_halfway_voxels(grid, shape, plan.axes) for grid in grids.values())
-    resampling = network + 4.0 * voxels + halfway + min(SLAB, max(scans))
+    working = max(pipeline.working_bytes(grid, shape, plan) for grid in grids.values())
+    resampling = network + working + min(SLAB, max(scans))
     windows = count_windows(shape, plan.patch, overlap)
     return Estimate(
         network_shape=shape,
@@ -91,19 +93,3 @@ def estimate(
         bytes=program + max(sum(scans) + resampling, computing),
         frugal_bytes=program + max(max(scans) + resampling, computing),
     )
-
-
-def _network_shape(grid: Geometry, spacing: tuple[float, float, float], axes: str) -> Size:
-    """The whole scan at the plan's spacing, its axes in the order of the network's."""
-    turned = grid.in_ras()
-    order = axis_order(turned.spacing, axes)
-    extent = np.asarray(turned.shape)[order] * np.asarray(turned.spacing)[order]
-    x, y, z = np.maximum(1, np.ceil(extent / np.asarray(spacing) - 0.01)).astype(int)
-    return int(x), int(y), int(z)
-
-
-def _halfway_voxels(grid: Geometry, shape: Size, axes: str) -> int:
-    """A scan that is resampled along all axes has its own number of slices until the last step."""
-    turned = grid.in_ras()
-    slices = turned.shape[axis_order(turned.spacing, axes)[2]]
-    return 0 if slices == shape[2] else shape[0] * shape[1] * slices

@@ -95,7 +95,7 @@ def _in_data_set(path: Path, names: tuple[str, ...], selection: Selection) -> li
     if whole.layout != "folder":
         which = f" ({selection.split})" if selection.split else ""
         say(
-            f"{len(dataset.cases)} of {len(whole.cases)} cases are taken{which}: {shown(whole.root)} has "
+            f"{len(dataset.cases)} of {len(whole.cases)} cases are taken{which}: {shown(path)} has "
             f"{part_words(whole.cases)}"
         )
     dataset = for_modalities(dataset, names)

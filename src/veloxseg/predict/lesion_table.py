@@ -38,12 +38,16 @@ def _lesion(
     pieces: npt.NDArray[np.int32], number: int, box: Box, result: Segmentation, pet: Volume | None
 ) -> dict[str, Any]:
     mask = pieces[box] == number
-    centre = np.array([part.start for part in box]) + np.argwhere(mask).mean(axis=0)
+    voxels = np.argwhere(mask)
+    start = np.array([part.start for part in box])
+    centre = start + voxels.mean(axis=0)
+    nearest = start + voxels[((voxels + start - centre) ** 2).sum(axis=1).argmin()]  # a centre may lie outside
     position = result.geometry.affine @ [*centre, 1.0]
     volume = float(mask.sum()) * result.geometry.voxel_ml
     lesion: dict[str, Any] = {
         "volume_ml": round(volume, 4),
         "centre_ras_mm": [round(float(p), 2) for p in position[:3]],
+        "voxel": [int(index) for index in nearest],
     }
     if pet is not None:
         there = _on_pet(pieces, number, box, result.geometry, pet.geometry)

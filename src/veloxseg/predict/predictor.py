@@ -21,14 +21,13 @@ from veloxseg.errors import ConfigError
 from veloxseg.files import digest, sha256
 from veloxseg.image import Volume
 from veloxseg.machine import NOTICE, peak_rss_mb, rss_mb, software
-from veloxseg.model_folder import ModelFolder, find_members
+from veloxseg.model_folder import ModelFolder, members
 from veloxseg.predict.estimate import Estimate, WindowCost, estimate
+from veloxseg.predict.pipelines import PIPELINES
 from veloxseg.predict.postprocess import keep_largest, remove_smaller
-from veloxseg.predict.restore import restore
 from veloxseg.predict.result import Segmentation
 from veloxseg.predict.scans import Scans
 from veloxseg.predict.sliding import Progress, score_slabs
-from veloxseg.prepare.network_input import Placement, to_network
 from veloxseg.prepare.plan import Plan
 from veloxseg.runtimes import RUNTIMES, open_runtime
 from veloxseg.runtimes.decoding import Decoding
@@ -94,13 +93,14 @@ class Predictor:
         options: Options | None = None,
     ) -> None:
         self.options = options or Options()
-        self.folders = [ModelFolder.open(member) for path in models for member in find_members(path)]
+        self.folders = [ModelFolder.open(member) for path in models for member in members(path)]
         self.plan = _common_plan(self.folders)
+        self.pipeline = PIPELINES[self.plan.pipeline]
         self.decoding = Decoding(self.plan)
         opened = [open_runtime(folder, runtime, threads=threads, device=device) for folder in self.folders]
         self.runtime: Runtime = opened[0] if len(opened) == 1 else Ensemble(opened)
         if self.options.mirror:
-            self.runtime = Mirrored(self.runtime)
+            self.runtime = Mirrored(self.runtime, _mirror_axes(self.plan))
         self.may_miss = _may_miss(self.folders)
         self._models = [model_record(folder, member.name) for folder, member in zip(self.folders, opened, strict=True)]
 
@@ -148,8 +148,15 @@ class Predictor:
         reference_name = self.reference(scans)
         image_CXYZ, placement, reference, warnings = self._prepare(scans, missing, reference_name)
         clock.lap("read_and_prepare")
-        slabs = score_slabs(image_CXYZ, self.runtime, self.plan, overlap=self.options.overlap, progress=progress)
-        restored = restore(slabs, placement, self.decoding, probabilities=self.options.probabilities)
+        slabs = score_slabs(
+            image_CXYZ,
+            self.runtime,
+            self.plan,
+            overlap=self.options.overlap,
+            progress=progress,
+            own_weights=self.pipeline.weights(self.plan.patch),
+        )
+        restored = self.pipeline.restore(slabs, placement, self.decoding, probabilities=self.options.probabilities)
         clock.lap("windows_and_resampling")
         labels = restored.labels
         self._post_process(labels, reference.geometry.voxel_ml)
@@ -183,11 +190,11 @@ class Predictor:
 
     def _prepare(
         self, scans: Scans, missing: tuple[str, ...], reference_name: str
-    ) -> tuple[Floats, Placement, Volume, tuple[str, ...]]:
+    ) -> tuple[Floats, Any, Volume, tuple[str, ...]]:
         """Network input, its place, the reference scan without its voxels, and what the user should know."""
         plan = _plan_without(self.plan, missing, reference_name)
         found = scans.check_together(plan)
-        image_CXYZ, placement = to_network(scans, plan)
+        image_CXYZ, placement = self.pipeline.to_network(scans, plan)
         if missing:
             present = [c for c, name in enumerate(self.plan.names) if name not in missing]
             whole = np.zeros((len(self.plan.names), *image_CXYZ.shape[1:]), np.float32)
@@ -217,12 +224,7 @@ class Predictor:
         }
 
     def _record(
-        self,
-        scans: Scans,
-        reference: Volume,
-        placement: Placement,
-        warnings: tuple[str, ...],
-        volumes: dict[str, float],
+        self, scans: Scans, reference: Volume, placement: Any, warnings: tuple[str, ...], volumes: dict[str, float]
     ) -> dict[str, Any]:
         return {
             "notice": NOTICE,
@@ -257,12 +259,21 @@ def _common_plan(folders: Sequence[ModelFolder]) -> Plan:
     first = folders[0].plan
     for folder in folders[1:]:
         plan = folder.plan
-        for what in ("modalities", "spacing", "patch", "labels", "regions"):
+        for what in ("pipeline", "modalities", "spacing", "patch", "labels", "regions", "nnunet"):
             if getattr(plan, what) != getattr(first, what):
                 raise ConfigError(
                     f"{folder.path} and {folders[0].path} differ in {what}; an ensemble needs models of one plan"
                 )
     return first
+
+
+def _mirror_axes(plan: Plan) -> tuple[int, ...]:
+    """All of ours; of nnU-Net those along which the training mirrored."""
+    if plan.nnunet is None:
+        return 0, 1, 2
+    if not plan.nnunet.mirror_axes:
+        raise ConfigError("--mirror: this model was trained in nnU-Net without mirroring; leave --mirror out")
+    return plan.nnunet.mirror_axes
 
 
 def _may_miss(folders: Sequence[ModelFolder]) -> tuple[str, ...]:

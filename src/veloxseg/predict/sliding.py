@@ -19,7 +19,7 @@ Legend: C channel, S score (see decoding.py), XYZ space.
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
@@ -79,16 +79,25 @@ def predict_labels(
 
 
 def score_slabs(
-    image_CXYZ: Array, runtime: Runtime, plan: Plan, *, overlap: float = 0.5, progress: Progress | None = None
+    image_CXYZ: Array,
+    runtime: Runtime,
+    plan: Plan,
+    *,
+    overlap: float = 0.5,
+    progress: Progress | None = None,
+    own_weights: Floats | None = None,
 ) -> Iterator[Slab]:
-    """The weighted mean of all windows' scores, in slabs along x. `image_CXYZ` may be memory-mapped."""
+    """The weighted mean of all windows' scores, in slabs along x. `image_CXYZ` may be memory-mapped.
+
+    A pipeline with weights of its own computes every window, also one without content.
+    """
     if not 0 <= overlap < 1:
         raise ConfigError(f"overlap is {overlap}; it must lie in [0, 1), usually 0.5")
     decoding, patch, shape = Decoding(plan), plan.patch, image_CXYZ.shape[1:]
     axes = [window_starts(n, p, overlap) for n, p in zip(shape, patch, strict=True)]
-    weights = _gaussian(patch)
-    sums = [_weight_sum(starts, p, n) for starts, p, n in zip(axes, patch, shape, strict=True)]
-    least = _least_range(image_CXYZ)
+    weights = _gaussian(patch) if own_weights is None else own_weights
+    sums = _ProductSums(axes, patch, shape) if own_weights is None else _CountedSums(axes, own_weights, shape)
+    least = _least_range(image_CXYZ) if own_weights is None else None
     held = np.zeros((decoding.channels, min(patch[0], shape[0]), *shape[1:]), np.float32)
     workers = runtime.windows_at_once
     scratch = np.empty((decoding.channels, *patch), np.float32) if workers == 1 else None
@@ -96,7 +105,7 @@ def score_slabs(
 
     def weighted(start: Size) -> tuple[Size, Floats | None]:
         window = _window(image_CXYZ, start, patch)
-        if not _has_content(window, least):
+        if least is not None and not _has_content(window, least):
             return start, None
         return start, np.multiply(decoding.scores(_logits(runtime, window, start)), weights, out=scratch)
 
@@ -113,8 +122,7 @@ def score_slabs(
                 progress(done, total)
         following = axes[0][index + 1] if index + 1 < len(axes[0]) else shape[0]
         final = held[:, : following - first]
-        final /= sums[0][first:following, None, None]
-        final /= sums[1][:, None] * sums[2]
+        sums.divide(final, index, first)
         yield Slab(first, final)
         _shift(held, following - first)
 
@@ -199,6 +207,36 @@ def _gaussian(patch: Size) -> Floats:
 def _gaussian_axis(side: int) -> npt.NDArray[np.float64]:
     offsets = np.arange(side) - (side - 1) / 2
     return np.asarray(np.exp(-0.5 * (offsets / (side / 8)) ** 2))
+
+
+class _ProductSums:
+    """The weights of all windows at each voxel, where a window's weights are a product: three sums along axes."""
+
+    def __init__(self, axes: Sequence[tuple[int, ...]], patch: Size, shape: tuple[int, ...]) -> None:
+        self.x, self.y, self.z = (_weight_sum(s, p, n) for s, p, n in zip(axes, patch, shape, strict=True))
+
+    def divide(self, scores_SXYZ: Floats, index: int, first: int) -> None:
+        """Divides the rows from `first` on, which are final after row `index` of windows, by their weights."""
+        scores_SXYZ /= self.x[first : first + scores_SXYZ.shape[1], None, None]
+        scores_SXYZ /= self.y[:, None] * self.z
+
+
+class _CountedSums:
+    """The same for any weights: they are added window by window, as the scores are."""
+
+    def __init__(self, axes: Sequence[tuple[int, ...]], weights: Floats, shape: tuple[int, ...]) -> None:
+        self.axes, self.weights, self.shape = axes, weights, shape
+        self.held = np.zeros((1, min(weights.shape[0], shape[0]), *shape[1:]), np.float32)
+
+    def divide(self, scores_SXYZ: Floats, index: int, first: int) -> None:
+        a, b, c = self.weights.shape
+        for start in itertools.product([self.axes[0][index]], self.axes[1], self.axes[2]):
+            image, inner = _overlap(start, (a, b, c), self.shape)
+            rows = slice(image[0].start - first, image[0].stop - first)
+            self.held[0, rows, image[1], image[2]] += self.weights[inner[0], inner[1], inner[2]]
+        rows_done = scores_SXYZ.shape[1]
+        scores_SXYZ /= self.held[:, :rows_done]
+        _shift(self.held, rows_done)
 
 
 def _weight_sum(starts: tuple[int, ...], patch: int, size: int) -> Floats:

@@ -26,7 +26,7 @@ from veloxseg.prepare.plan import Normalisation, Plan
 from veloxseg.schema import Count, build
 from veloxseg.types import Affine, Floats
 
-__all__ = ["Placement", "label_to_network", "place", "to_network"]
+__all__ = ["Placement", "label_to_network", "network_shape", "place", "to_network", "working_bytes"]
 
 SUPERIOR = 2  # of the patient's axes; holes of the body are filled in axial slices
 SLICED = 1.01  # an axis coarser than the others by this factor is the one across slices
@@ -118,6 +118,26 @@ def place(volumes: Mapping[str, Volume], plan: Plan) -> Placement:
         network_shape=(x, y, z),
         network_affine=_rows(affine),
     )
+
+
+def network_shape(scan: Geometry, plan: Plan) -> Shape:
+    """The network's grid of a whole scan at the plan's spacing; the body, to which it is cropped, is smaller."""
+    turned = scan.in_ras()
+    order = axis_order(turned.spacing, plan.axes)
+    extent = np.asarray(turned.shape)[order] * np.asarray(turned.spacing)[order]
+    x, y, z = np.maximum(1, np.ceil(extent / np.asarray(plan.spacing) - 0.01)).astype(int)
+    return int(x), int(y), int(z)
+
+
+def working_bytes(scan: Geometry, shape: Shape, plan: Plan) -> float:
+    """What making one modality's input takes besides scan and input.
+
+    A scan that is resampled along all axes has its own number of slices until the last step.
+    """
+    turned = scan.in_ras()
+    slices = turned.shape[axis_order(turned.spacing, plan.axes)[2]]
+    halfway = 0 if slices == shape[2] else shape[0] * shape[1] * slices
+    return 4.0 * (float(np.prod(shape)) + halfway)
 
 
 def axis_order(spacing: Sequence[float], axes: str) -> list[int]:

@@ -1,4 +1,8 @@
-"""The plan: every decision of preprocessing in one readable JSON, shared by training and prediction."""
+"""The plan: every decision of preprocessing in one readable JSON, shared by training and prediction.
+
+A plan of format 1 is ours (network_input.py). A plan of format 2 has `"pipeline": "nnunet"`: its model was trained in
+nnU-Net, and prediction does to voxels what nnU-Net does (predict/nnunet.py).
+"""
 
 import math
 from dataclasses import asdict, dataclass, field
@@ -8,10 +12,12 @@ from veloxseg.errors import ModelError, shown
 from veloxseg.modality import KINDS
 from veloxseg.schema import OneOf, Range, build
 
-__all__ = ["AXES", "REGISTRATIONS", "SCHEMES", "ModalityPlan", "Normalisation", "Plan"]
+__all__ = ["AXES", "REGISTRATIONS", "SCHEMES", "ModalityPlan", "NnunetSteps", "Normalisation", "Plan", "Resampling"]
 
-FORMAT = 1
+FORMATS = {"veloxseg": 1, "nnunet": 2}  # pipeline → the plan's format
 SCHEMES = ("clip_zscore", "zscore_body", "none")
+# of nnU-Net: z-score of the crop, z-score inside its non-zero mask, 0 to 1 by the scan's own range, 0 to 1 by 255
+NNUNET_SCHEMES = ("clip_zscore", "zscore_crop", "zscore_nonzero", "range_01", "bytes_01", "none")
 AXES = ("patient", "slices")
 REGISTRATIONS = ("none", "rigid", "affine")
 MOST_PATCH_VOXELS = 512**3
@@ -19,6 +25,7 @@ MOST_PATCH_VOXELS = 512**3
 Millimetres = Annotated[float, Range(0.01, 100)]
 Side = Annotated[int, Range(0, 2048)]
 LabelValue = Annotated[int, Range(0, 65535)]
+Axis = Annotated[int, Range(0, 2)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +35,11 @@ class Normalisation:
     `clip_zscore`: clip to [low, high], then (x - mean) / std with the data set's own numbers (CT).
     `zscore_body`: (x - mean) / std of the case itself, over its body voxels (PET, MR).
     `none`: as they are.
+
+    A plan of nnU-Net has schemes of its own, NNUNET_SCHEMES.
     """
 
-    scheme: Annotated[str, OneOf(*SCHEMES)]
+    scheme: Annotated[str, OneOf(*dict.fromkeys(SCHEMES + NNUNET_SCHEMES))]
     low: float | None = None
     high: float | None = None
     mean: float | None = None
@@ -42,6 +51,25 @@ class ModalityPlan:
     name: str  # "ct", "pet", "t1", "flair", ...: modalities are known by name, never by number
     kind: Annotated[str, OneOf(*KINDS)]  # decides resampling and normalisation
     normalisation: Normalisation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resampling:
+    """How nnU-Net changes the spacing: by splines, and slice by slice where one axis is much coarser."""
+
+    order: Annotated[int, Range(0, 5)]
+    slice_order: Annotated[int, Range(0, 5)]  # across slices, where they are resampled one by one
+    by_slices: bool | None = None  # None: where an axis is more than three times as coarse as another
+
+
+@dataclass(frozen=True, kw_only=True)
+class NnunetSteps:
+    """What nnU-Net's pipeline needs beyond a plan. Spacing and patch of such a plan run along the network's axes."""
+
+    axes: tuple[Axis, Axis, Axis]  # for each axis of the network, which of (z, y, x) of the file it is
+    image: Resampling
+    scores: Resampling
+    mirror_axes: tuple[Axis, ...] = ()  # the network's axes along which its training mirrored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +90,9 @@ class Plan:
     # how the network's axes run: along the patient's (RAS+), or slices last, for data sets sliced in several directions
     axes: Annotated[str, OneOf(*AXES)] = "patient"
     register: Annotated[str, OneOf(*REGISTRATIONS)] = "none"  # modalities are first registered to the reference
-    format: int = FORMAT
+    format: int = FORMATS["veloxseg"]
+    pipeline: Annotated[str, OneOf(*FORMATS)] = "veloxseg"
+    nnunet: NnunetSteps | None = None
 
     def __post_init__(self) -> None:
         _check(self)
@@ -88,23 +118,23 @@ class Plan:
         return {name: tuple(self.merged[name].values()) if name in self.merged else (own[name],) for name in own}
 
     def to_json(self) -> dict[str, Any]:
+        """What a plan does not have is left out, as before there was such a thing: the hash of an old plan stays."""
         value = asdict(self)
-        if not self.merged:  # as before there was such a thing: the hash of a plan without it stays the same
-            del value["merged"]
-        return value
+        unused = [name for name in ("merged", "nnunet") if not value[name]]
+        unused += [] if self.nnunet else ["pipeline"]
+        return {name: entry for name, entry in value.items() if name not in unused}
 
     @classmethod
     def from_json(cls, value: Any, where: str = "plan.json") -> "Plan":
-        if isinstance(value, dict) and value.get("format") != FORMAT:
+        if isinstance(value, dict) and value.get("format") not in FORMATS.values():
             found = shown(value.get("format"), 40)
-            raise ModelError(
-                f"{where}: the plan has format {found}, this version reads {FORMAT}; prepare the data anew"
-            )
+            raise ModelError(f"{where}: the plan has format {found}, this version reads 1 and 2; prepare the data anew")
         return build(cls, value, where, ModelError, "prepare the data anew")
 
 
 def _check(plan: Plan) -> None:
     """How the entries of a plan must go together."""
+    _check_pipeline(plan)
     if not plan.modalities or len(set(plan.names)) < len(plan.names):
         raise ModelError(f"the modalities are {shown(plan.names)}, expected different names; prepare the data anew")
     if plan.reference not in plan.names:
@@ -144,3 +174,20 @@ def _check(plan: Plan) -> None:
                 f"the normalisation of {modality.name} has low, high, mean, std {numbers}, expected four numbers in "
                 "order, std above 0; prepare the data anew"
             )
+
+
+def _check_pipeline(plan: Plan) -> None:
+    """A plan is of one pipeline as a whole."""
+    if plan.format != FORMATS[plan.pipeline] or (plan.nnunet is not None) != (plan.pipeline == "nnunet"):
+        raise ModelError(
+            f"the plan has format {plan.format}, pipeline {plan.pipeline} and "
+            f"{'steps' if plan.nnunet else 'no steps'} of nnU-Net, which do not go together; convert the model anew"
+        )
+    known = SCHEMES if plan.nnunet is None else NNUNET_SCHEMES
+    if odd := [m for m in plan.modalities if m.normalisation.scheme not in known]:
+        raise ModelError(
+            f"the normalisation of {odd[0].name} is {odd[0].normalisation.scheme}, expected one of "
+            f"{', '.join(known)} with the pipeline {plan.pipeline}; prepare the data anew"
+        )
+    if plan.nnunet is not None and sorted(plan.nnunet.axes) != [0, 1, 2]:
+        raise ModelError(f"the axes of nnU-Net are {plan.nnunet.axes}, expected 0, 1, 2 in some order; convert anew")

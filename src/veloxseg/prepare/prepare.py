@@ -7,7 +7,7 @@ is listed and left out of cases.json; the others are kept.
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,12 @@ from veloxseg.dataset.reading import read_case_images, read_case_label
 from veloxseg.dataset.seen import same_scans
 from veloxseg.dataset.splits import assign_splits, given_folds, make_folds
 from veloxseg.dataset.targets import as_in_files
-from veloxseg.errors import DatasetError
+from veloxseg.errors import DatasetError, alike, some
 from veloxseg.files import read_json, writable_folder, write_json
 from veloxseg.image.content import content_hash
 from veloxseg.prepare.fingerprint import make_fingerprint
 from veloxseg.prepare.network_input import label_to_network, to_network
-from veloxseg.prepare.plan import Plan
+from veloxseg.prepare.plan import Normalisation, Plan
 from veloxseg.prepare.planner import make_plan
 from veloxseg.prepare.store import Prepared, case_record, write_case
 from veloxseg.workers import Failure, Team
@@ -43,6 +43,7 @@ class Settings:
     reference: str | None = None
     register: str = "none"
     normalise: Mapping[str, str] | None = None
+    normalisations: Mapping[str, Normalisation] = field(default_factory=dict)  # with their numbers, by modality
     seed: int = 0
     folds: int = 5
     workers: int = 1
@@ -55,8 +56,10 @@ def prepare(dataset: Dataset, folder: str | Path, settings: Settings) -> Prepare
     cases = [case for case in dataset.cases if case.label is not None]
     if not cases:
         raise DatasetError(f"{dataset.root} has no labelled case; training needs label maps")
-    if len(cases) < len(dataset.cases):
-        say(f"{len(dataset.cases) - len(cases)} cases without a label are left out")
+    unlabelled = [case for case in dataset.cases if case.label is None]
+    test = [case for case in unlabelled if case.split == "test"]
+    if len(test) < len(unlabelled):
+        say(f"{len(unlabelled) - len(test)} cases without a label are left out")
     _refuse_duplicates(cases)
     # a data set's own test cases may have no labels: then all labelled cases train and validate
     splits = assign_splits([case for case in dataset.cases if case.label or case.split], settings.seed)
@@ -72,20 +75,26 @@ def prepare(dataset: Dataset, folder: str | Path, settings: Settings) -> Prepare
             register=settings.register,
             normalise=settings.normalise,
         )
+        plan = _with_normalisations(plan, settings.normalisations)
         write_json(folder / "plan.json", plan.to_json())
         failures = _run(cases, folder, plan, settings.seed, team)
     done = [case for case in cases if case.name not in failures]
-    for name, message in failures.items():
-        warn(f"{name} is left out: {message}")
+    for message, names in alike(failures).items():
+        warn(f"{some(names)} {'is' if len(names) == 1 else 'are'} left out: {message}")
     if not done:
         raise DatasetError(f"no case could be prepared; the first failed with: {next(iter(failures.values()))}")
     _refuse_leaks(done, splits, folder)
-    unlabelled = [case for case in dataset.cases if case.label is None and case.split == "test"]
-    if unlabelled and "test" not in {splits[case.name] for case in done}:
-        say(f"{len(unlabelled)} unlabelled cases are the test, so all {len(done)} labelled ones train and validate")
-    write_sources(folder, as_in_files(dataset), [*done, *unlabelled], splits)
+    if test and "test" not in {splits[case.name] for case in done}:
+        say(f"{len(test)} unlabelled cases are the test, so all {len(done)} labelled ones train and validate")
+    write_sources(folder, as_in_files(dataset), [*done, *test], splits)
     _write_listing(dataset, done, splits, folder, settings)
     return Prepared.open(folder)
+
+
+def _with_normalisations(plan: Plan, given: Mapping[str, Normalisation]) -> Plan:
+    """The plan with normalisations that were decided elsewhere."""
+    chosen = (replace(m, normalisation=given.get(m.name, m.normalisation)) for m in plan.modalities)
+    return replace(plan, modalities=tuple(chosen))
 
 
 def _refuse_duplicates(cases: list[Case]) -> None:

@@ -65,9 +65,9 @@ class Fold:
 class Listing:
     """cases.json."""
 
-    seed: int
     cases: tuple[PreparedCase, ...]
     folds: tuple[Fold, ...]
+    seed: int = 0  # of the splits, for people who read the file
 
 
 @dataclass(frozen=True)

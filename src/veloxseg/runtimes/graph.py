@@ -44,9 +44,9 @@ def inference_form(network: nn.Module, runtime: str, *, difference: bool) -> nn.
     """The network as it should be exported for a runtime.
 
     `difference`: two classes give one output, the second minus the first. Peers, and the ablations without a
-    transformer stream or with another head, are exported as they are.
+    transformer stream, are exported as they are.
     """
-    if isinstance(network, VeloxSeg) and network.config.attention != "none" and network.config.head == "pixel_shuffle":
+    if isinstance(network, VeloxSeg) and network.config.attention != "none":
         return InferenceForm(network, STYLES.get(runtime, PLAIN), difference=difference).eval()
     return Difference(network).eval() if difference else network
 
@@ -203,6 +203,20 @@ class DecoderLevel(nn.Module):
         return self.blocks(encoded + self.norm(up))
 
 
+def head_parameters(head: nn.Module) -> tuple[Tensor, Tensor]:
+    """Weight and bias of the convolution in front of the pixel shuffle.
+
+    A transposed convolution whose stride is its kernel is such a convolution too, with a kernel of one voxel.
+    """
+    if isinstance(head, nn.ConvTranspose3d):
+        assert head.bias is not None
+        weight = head.weight.detach().flatten(1).T  # C (K i j l) → (K i j l) C
+        return weight[..., None, None, None].contiguous(), head.bias.detach().repeat_interleave(STRIDES[0] ** 3)
+    conv = cast(nn.Conv3d, cast(nn.Sequential, head)[0])
+    assert conv.bias is not None
+    return conv.weight.detach(), conv.bias.detach()
+
+
 class InferenceForm(nn.Module):
     """(1, C, *patch) → (1, classes, *patch), or (1, 1, *patch) with `difference`."""
 
@@ -220,8 +234,7 @@ class InferenceForm(nn.Module):
             DecoderLevel(up, blocks, self.config.feature(k), style)  # type: ignore[arg-type]
             for k, (up, blocks) in enumerate(zip(network.decoder.ups, network.decoder.blocks, strict=True))
         )
-        head = network.head[0]  # type: ignore[index]
-        weight, bias = head.weight.detach(), head.bias.detach()
+        weight, bias = head_parameters(network.head)
         if difference:
             weight, bias = class_difference(weight), class_difference(bias)
         self.register_buffer("head_weight", weight)
@@ -241,7 +254,7 @@ class InferenceForm(nn.Module):
         decoded = encoded[-1]
         for k in reversed(range(STAGES - 1)):
             decoded = self.decoder[k](decoded, encoded[k])
-        voxels = F.conv3d(decoded, self.head_weight, self.head_bias, padding=1)
+        voxels = F.conv3d(decoded, self.head_weight, self.head_bias, padding=self.head_weight.shape[-1] // 2)
         r = STRIDES[0]
         split = voxels.movedim(1, -1).reshape(*self.config.feature(0), -1, r, r, r)
         #   X Y Z K i j l  →  1 K (X i) (Y j) (Z l)

@@ -111,7 +111,8 @@ def write_openvino(network: "nn.Module", window: "Tensor", into: Path) -> None:
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
 
-    with torch.no_grad():
+    # peers and ablations are traced as they are: OpenVINO does not know oneDNN's own convolution
+    with torch.no_grad(), torch.backends.mkldnn.flags(enabled=False):
         decoder = TorchScriptPythonDecoder(network, example_input=(window,))
         frontend = FrontEndManager().load_by_framework("pytorch")
         graph = frontend.load(decoder)

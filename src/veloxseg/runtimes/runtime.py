@@ -3,6 +3,7 @@
 `open_runtime` of this package opens one for a MODEL folder; ensembles and mirrored networks are runtimes too.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -69,20 +70,22 @@ class Ensemble:
 
 
 class Mirrored:
-    """Test-time mirroring: the mean over all flips of the three axes, eight times the work."""
+    """Test-time mirroring: the mean over all flips of the given axes; of all three it is eight times the work."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, axes: Sequence[int] = (0, 1, 2)) -> None:
         self.runtime = runtime
         self.name = f"{runtime.name}, mirrored"
         self.threads = runtime.threads
         self.windows_at_once = runtime.windows_at_once
+        spatial = sorted(axis + 2 for axis in axes)
+        self.flips = [flip for count in range(len(spatial)) for flip in itertools.combinations(spatial, count + 1)]
 
     def __call__(self, window_1CXYZ: Floats) -> Floats:
         total = np.array(logits_of(self.runtime, window_1CXYZ))
-        for axes in ((2,), (3,), (4,), (2, 3), (2, 4), (3, 4), (2, 3, 4)):
+        for axes in self.flips:
             flipped = np.ascontiguousarray(np.flip(window_1CXYZ, axes))
             total += np.flip(logits_of(self.runtime, flipped), axes)
-        total /= 8
+        total /= len(self.flips) + 1
         return total
 
 

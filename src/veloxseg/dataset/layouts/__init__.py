@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from veloxseg.dataset.dataset import Case, Dataset
+from veloxseg.dataset.naming import raw_dataset
 from veloxseg.errors import ConfigError, DatasetError, VeloxSegError, shown
 
 __all__ = ["LAYOUTS", "Case", "Dataset", "layout_of", "open_dataset"]
@@ -26,8 +27,8 @@ LAYOUTS = {
 
 
 def open_dataset(path: str | Path, layout: str = "auto") -> Dataset:
-    """Reads the list of cases; no scan is opened."""
-    path = Path(path)
+    """Reads the list of cases; no scan is opened. `902` and `Dataset902_STS` are looked for in nnUNet_raw."""
+    path = Path(path) if os.path.exists(path) else raw_dataset(str(path)) or Path(path)
     if layout == "auto":
         name = layout_of(path)
         if name is None:

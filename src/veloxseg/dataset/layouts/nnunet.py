@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from veloxseg.dataset.dataset import Case, Dataset, safe_name
-from veloxseg.dataset.naming import channel_names, find_description, label_values, peek, read_description, split_channel
+from veloxseg.dataset.naming import (
+    channel_names,
+    find_description,
+    label_values,
+    peek,
+    read_description,
+    read_folds,
+    split_channel,
+)
 from veloxseg.errors import DatasetError, shown
 from veloxseg.image.formats import images_by_case, is_image_name
 
@@ -49,7 +57,7 @@ def read(path: Path) -> Dataset:
         regions=regions,
         ignore_label=ignore,
         cases=tuple(cases),
-        folds=_folds(root / "splits_final.json"),
+        folds=read_folds(splits) if (splits := root / "splits_final.json").is_file() else (),
     )
 
 
@@ -94,17 +102,3 @@ def _cases(images: Path, labels: Path, ending: str, channels: dict[int, str], sp
             Case(name=safe_name(name, images), patient=name, images=files, label=label if exists else None, split=split)
         )
     return cases
-
-
-def _folds(path: Path) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
-    if not path.is_file():
-        return ()
-    import json
-
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        return tuple((tuple(map(str, fold["train"])), tuple(map(str, fold["val"]))) for fold in value)
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        raise DatasetError(
-            f'{path} is no list of {{"train": [...], "val": [...]}} ({error}); correct or remove it'
-        ) from error

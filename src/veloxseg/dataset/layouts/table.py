@@ -12,9 +12,10 @@ JSON says the label names too, and either lists `cases` (the same keys as the CS
      "label": "{case}/CT_mask.nii.gz", "exclude": ["STS_019"]}
 
 A key with a dot says which part of a file is meant: `pet.series` (of a DICOM folder), `t1.volume` (of a 4-D file),
-`label.tumour` (the region of an RTSTRUCT or DICOM SEG that is the label tumour; * stands for anything, | for "or").
-The last two may also stand in the JSON for all cases. Paths are relative to the list, or to `root` if the JSON names
-one. A CSV takes its labels from a JSON of the same name beside it; without one they are background 0, foreground 1.
+`label.tumour` (the region of an RTSTRUCT or DICOM SEG that is the label tumour; * stands for anything, | for "or", a |
+at the end for "or none at all"). In the JSON such keys may stand for all cases. Paths are relative to the list, or to
+`root` if the JSON names one. A CSV takes its labels from a JSON of the same name beside it; without one they are
+background 0 and foreground 1.
 """
 
 import csv
@@ -178,7 +179,7 @@ def _parts(
         if not dot:
             continue
         if base == "label" and part in labels:
-            rois[part] = tuple(pattern.strip() for pattern in value.split("|") if pattern.strip())
+            rois[part] = tuple(pattern.strip() for pattern in value.split("|"))
         elif base not in RESERVED and part == "series":
             series[base] = value
         elif base not in RESERVED and part == "volume" and re.fullmatch("[0-9]{1,6}", value):

@@ -11,6 +11,8 @@ from importlib import resources
 from pathlib import Path
 
 from veloxseg.console import warn
+from veloxseg.dataset.dataset import Case
+from veloxseg.dataset.reading import read_scan
 from veloxseg.errors import ImageError
 from veloxseg.evaluate.evaluation import Evaluation
 from veloxseg.evaluate.labels import find_images
@@ -101,7 +103,7 @@ def _sections(evaluation: Evaluation, images: Path | None) -> Iterator[Html]:
     note = "Mean, 95 % interval, median and the cases they rest on. How empty and missed structures count: see below."
     yield _section(_summary_title(evaluation), *_cards(evaluation), sections.summary_table(evaluation), _note(note))
     if evaluation.apart is not None:
-        words = "These cases are in no other figure, plot or picture of this page, as a model has learnt from them."
+        words = "A model has learnt from these cases, so they are in no other figure, plot or picture of this page."
         title = f"Seen in training: {sections.counted(len(evaluation.apart.cases), 'case')}"
         yield element(
             "section", element("h2", title), _note(words), sections.summary_table(evaluation.apart), class_="seen"
@@ -180,13 +182,16 @@ def _pictures(evaluation: Evaluation, images: Path | None) -> Iterator[Html]:
         yield element("h3", f"{rank}: {case}")
         if images is not None and case not in found:
             warn(f"no image of case {case!r} in {images}, so its picture has no background")
-        yield from _case_pictures(evaluation, case, found.get(case, {}))
+        own = evaluation.masks.truth.cases.get(case) if images is None else None
+        yield from _case_pictures(evaluation, case, found.get(case, {}), own)
     yield _note("The patient's right is on the left of a picture. Slices cut the largest labelled lesion.")
 
 
-def _case_pictures(evaluation: Evaluation, case: str, files: Mapping[str, Path]) -> Iterator[Html]:
+def _case_pictures(
+    evaluation: Evaluation, case: str, files: Mapping[str, Path], of_data_set: Case | None
+) -> Iterator[Html]:
     label = evaluation.masks.label(case)
-    images = _load(files, label.geometry)
+    images = _load(files, of_data_set, label.geometry)
     values = {value for members in evaluation.structures.values() for value in members}
     for method in evaluation.methods:
         if case not in evaluation.prediction_files[method]:
@@ -223,17 +228,17 @@ def _figure(picture: Picture, case: str) -> Html:
     return element("figure", image, element("figcaption", title), style=f"--aspect:{picture.aspect:.3f}")
 
 
-def _load(files: Mapping[str, Path], geometry: Geometry) -> dict[str, Array]:
+def _load(files: Mapping[str, Path], of_data_set: Case | None, geometry: Geometry) -> dict[str, Array]:
     """Reads images and brings them to the label's grid; one that cannot be read is told and left out.
 
-    The figures matter more than the picture behind them.
+    The figures matter more than the picture behind them. A case of a data set knows its series and volumes.
     """
     from veloxseg.image.resample import resample_image
 
     images: dict[str, Array] = {}
     for name in shown_images(files):
         try:
-            volume = read(files[name])
+            volume = read(files[name]) if of_data_set is None else read_scan(of_data_set, name)
         except ImageError as error:
             warn(f"not shown: {error}")
             continue

@@ -32,7 +32,7 @@ def read_rtstruct(dataset: Any, reference: Volume | None, rois: tuple[str, ...])
     warnings: list[str] = []
     for value, name in enumerate(rois or tuple(regions), start=1):
         found = matching(name, regions)
-        if not found:
+        if not found and not name.endswith("|"):  # or none at all
             raise ImageError(f"no region {shown(name)!r}, expected one of {listed(regions)}")
         for region in found:
             mask, outside = region_mask(regions[region], reference.geometry)

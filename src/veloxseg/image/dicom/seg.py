@@ -4,7 +4,7 @@ A SEG is filed with its series, so it repeats the patient and study of the sourc
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from veloxseg.image.values import renumbered
 from veloxseg.image.volume import Geometry, Volume
 from veloxseg.types import Labels
 
-__all__ = ["read_dicom_seg", "write_segmentation"]
+__all__ = ["Identity", "read_dicom_seg", "source_images", "write_segmentation"]
 
 NEEDED = ("StudyInstanceUID", "SeriesInstanceUID", "SOPInstanceUID", "SOPClassUID", "FrameOfReferenceUID")
 MAY_BE_EMPTY = (  # attributes of type 2: they have to be there
@@ -109,8 +109,22 @@ def place_on(array: npt.NDArray[Any], own: Geometry, grid: Geometry) -> npt.NDAr
     return placed
 
 
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """Under which UIDs a SEG is filed, and whether a person changed the mask. New UIDs for every file by default."""
+
+    series: str | None = None
+    instance: str | None = None
+    edited: bool = False
+
+
 def write_segmentation(
-    labels: Volume, source: Path, path: Path, label_names: Mapping[int, str], series: str | None
+    labels: Volume,
+    source: Path,
+    path: Path,
+    label_names: Mapping[int, str],
+    series: str | None,
+    identity: Identity | None = None,
 ) -> None:
     """Writes `labels`, which lie on the grid of the DICOM series in `source`, as one binary segment per value.
 
@@ -126,8 +140,14 @@ def write_segmentation(
     images = source_images(labels, source, series)
     with quiet():
         try:
-            described = [segment_description(*one) for one in zip(numbers.values(), values, names, strict=True)]
-            segmentation = segmentation_of(replace(labels, array=renumbered(array, numbers)), images, described)
+            identity = identity or Identity()
+            described = [
+                segment_description(*one, edited=identity.edited)
+                for one in zip(numbers.values(), values, names, strict=True)
+            ]
+            segmentation = segmentation_of(
+                replace(labels, array=renumbered(array, numbers)), images, described, identity
+            )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise OutputError(
                 f"cannot write {shown(path)}: the DICOM series lacks what highdicom needs for a DICOM SEG "
@@ -145,7 +165,7 @@ def values_in(array: Labels) -> list[int]:
     return [int(value) for value in np.flatnonzero(seen) if value]
 
 
-def segmentation_of(labels: Volume, images: list[Any], descriptions: list[Any]) -> Any:
+def segmentation_of(labels: Volume, images: list[Any], descriptions: list[Any], identity: Identity) -> Any:
     import highdicom
 
     array = labels.array.transpose(2, 1, 0)  # (slice, row, column)
@@ -159,9 +179,9 @@ def segmentation_of(labels: Volume, images: list[Any], descriptions: list[Any]) 
         ),
         segmentation_type=highdicom.seg.SegmentationTypeValues.BINARY,
         segment_descriptions=descriptions,
-        series_instance_uid=highdicom.UID(),
+        series_instance_uid=identity.series or highdicom.UID(),
         series_number=9001,
-        sop_instance_uid=highdicom.UID(),
+        sop_instance_uid=identity.instance or highdicom.UID(),
         instance_number=1,
         manufacturer="VeloxSeg developers",
         manufacturer_model_name="VeloxSeg",

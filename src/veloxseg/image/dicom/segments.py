@@ -122,18 +122,19 @@ def codes_for(name: str) -> tuple[Any, Any, list[Any]]:
     return codes.SCT.Tissue, codes.SCT.Tissue, []
 
 
-def segment_description(number: int, value: int, name: str) -> Any:
-    """Segment `number` for the label value `value`."""
+def segment_description(number: int, value: int, name: str, *, edited: bool = False) -> Any:
+    """Segment `number` for the label value `value`; `edited` says that a person changed what the program found."""
     import highdicom
     from pydicom.sr.codedict import codes
 
     category, kind, regions = codes_for(name)
+    types = highdicom.seg.SegmentAlgorithmTypeValues
     description = highdicom.seg.SegmentDescription(
         segment_number=number,
         segment_label=name[:64],
         segmented_property_category=category,
         segmented_property_type=kind,
-        algorithm_type=highdicom.seg.SegmentAlgorithmTypeValues.AUTOMATIC,
+        algorithm_type=types.SEMIAUTOMATIC if edited else types.AUTOMATIC,
         algorithm_identification=highdicom.AlgorithmIdentificationSequence(
             name="VeloxSeg", version=__version__, family=codes.DCM.ArtificialIntelligence
         ),
