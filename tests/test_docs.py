@@ -23,11 +23,11 @@ SOURCE = Path(veloxseg.__file__).parent
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 # a path in a text: `model/losses.py`, `runtimes/native/`, not files that users have, such as `plan.json`
 PATH = re.compile(r"`((?:[\w.-]+/)*[\w.-]+\.(?:py|c|h|css|js|md|toml)|(?:[\w.-]+/)+)`")
-STORED = {"checkpoints/", "model/", "tensorboard/"}  # folders that RUN holds
+STORED = {"checkpoints/", "model/", "tensorboard/", "out_of_fold/", "report/"}  # folders that RUN holds
 # what makes a command small; anything not listed is run as it is printed
 REPLACED = {
     "phantom": {"--cases": ["5"], "--test-cases": ["1"]},
-    "train": {"--epochs": ["1"], "--max-minutes": ["0.001"]},
+    "train": {"--epochs": ["1"], "--max-minutes": ["0.001"], "--folds": ["0"]},
 }
 ADDED = {
     "phantom": ["--size", "32", "24", "40"],

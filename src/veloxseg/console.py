@@ -1,19 +1,22 @@
-"""What the user sees while the program works: rich progress on a terminal, plain lines elsewhere.
+"""What the user sees while the program works: rich progress on a terminal, plain lines elsewhere, and a log of both.
 
 A terminal that was closed, or a pipe that nobody reads any more, never stops the work: what would be said is dropped.
 """
 
 import contextlib
+import datetime
 import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sized
-from typing import TypeVar
+from pathlib import Path
+from typing import IO, TypeVar
 
-__all__ = ["is_quiet", "outliving_the_terminal", "progress", "say", "set_quiet", "warn"]
+__all__ = ["is_quiet", "logged", "outliving_the_terminal", "progress", "say", "set_quiet", "warn", "write_log"]
 
 T = TypeVar("T")
 _quiet = False
+_logs: list[IO[str]] = []
 
 
 def set_quiet(quiet: bool) -> None:
@@ -28,6 +31,7 @@ def is_quiet() -> bool:
 
 def say(text: str = "") -> None:
     """A line for the user, on standard output."""
+    write_log(text)
     if not _quiet:
         with outliving_the_terminal():
             print(text, flush=True)
@@ -35,8 +39,37 @@ def say(text: str = "") -> None:
 
 def warn(text: str) -> None:
     """A warning, on standard error; never silenced."""
+    write_log(f"warning: {text}")
     with outliving_the_terminal():
         print(f"warning: {text}", file=sys.stderr, flush=True)
+
+
+def write_log(text: str) -> None:
+    """A line of the logs that are open; what cannot be written is not worth the work."""
+    moment = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
+    for log in _logs:
+        with contextlib.suppress(OSError, ValueError):
+            log.write(f"{moment} {text}\n")
+            log.flush()
+
+
+@contextlib.contextmanager
+def logged(path: Path) -> Iterator[None]:
+    """Within it, all that is said is also added to a file, with times (UTC), and so is the error that ends it."""
+    with contextlib.ExitStack() as opened:
+        try:
+            _logs.append(opened.enter_context(open(path, "a", encoding="utf-8", errors="backslashreplace")))
+        except OSError as error:
+            warn(f"{path} cannot be written ({error.strerror}); the work goes on without it")
+            yield
+            return
+        try:
+            yield
+        except BaseException as error:
+            write_log(f"ended by {type(error).__name__}: {error}".rstrip(": "))
+            raise
+        finally:
+            _logs.pop()
 
 
 @contextlib.contextmanager

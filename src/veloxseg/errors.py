@@ -31,6 +31,7 @@ __all__ = [
     "VeloxSegError",
     "alike",
     "did_you_mean",
+    "missing_package",
     "shown",
     "some",
 ]
@@ -80,6 +81,18 @@ class ClusterError(VeloxSegError):
 
 class MissingDependencyError(VeloxSegError):
     """An optional part is needed and not installed."""
+
+
+PACKAGES = {"PIL": "Pillow", "lightning_fabric": "lightning-fabric"}  # module -> what pip calls it, where that differs
+
+
+def missing_package(error: ModuleNotFoundError) -> MissingDependencyError | None:
+    """The line for a package that is not installed, as in an environment made for prediction alone; None for ours."""
+    module = (error.name or "").partition(".")[0]
+    if module in ("", "veloxseg"):
+        return None
+    package = PACKAGES.get(module, module)
+    return MissingDependencyError(f"this needs {package}, which is not installed; pip install {package}")
 
 
 def did_you_mean(word: object, choices: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ __all__ = [
     "atomic_path",
     "claimed",
     "digest",
+    "no_empty_folders",
     "read_json",
     "remove_stale_temporary_files",
     "sha256",
@@ -29,6 +30,7 @@ __all__ = [
 
 STALE_SECONDS = 60.0
 MOST_JSON_BYTES = 256 << 20  # the fingerprint of ten thousand cases has some ten
+_made: list[Path] = []  # by `writable_folder`, in this process
 CLAIM_SECONDS = 8.0  # workers of a killed process may hold its folder a little longer
 
 
@@ -198,6 +200,7 @@ def writable_folder(folder: str | Path) -> Path:
     """Makes `folder` and proves that a file can be written there, before anything is computed."""
     folder = Path(folder)
     try:
+        _made.extend(path for path in (folder, *folder.parents) if not path.exists())
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"veloxseg")
@@ -207,3 +210,16 @@ def writable_folder(folder: str | Path) -> Path:
             f"cannot write in {shown(folder)}: {error.strerror or error}; choose another folder with -o"
         ) from error
     return folder
+
+
+@contextlib.contextmanager
+def no_empty_folders() -> Iterator[Callable[[], None]]:
+    """Gives a function that removes the folders which `writable_folder` made within, and nothing was written to."""
+    _made.clear()
+
+    def remove() -> None:
+        for folder in sorted(_made, key=lambda path: len(path.parts), reverse=True):
+            with contextlib.suppress(OSError):  # it is not empty, or gone
+                folder.rmdir()
+
+    yield remove

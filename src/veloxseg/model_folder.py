@@ -3,9 +3,11 @@
 `model.json` holds the network's configuration, modalities in order, labels, the preprocessing plan and the
 provenance. Only the functions that build a network import torch: `veloxseg info` and the torch-free runtimes read the
 same folder.
+
+A folder with `ensemble.json` is an ensemble: a list of the MODEL or RUN folders in it, which predict together.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,11 +24,21 @@ if TYPE_CHECKING:
 
     from veloxseg.model.config import NetworkConfig
 
-__all__ = ["ModelFolder", "build_network", "differing_names", "find_model", "load_network", "members", "save_weights"]
+__all__ = [
+    "ModelFolder",
+    "build_network",
+    "differing_names",
+    "find_model",
+    "load_network",
+    "members",
+    "save_weights",
+    "write_ensemble",
+]
 
 FORMAT = 1
 JSON_NAME = "model.json"
 WEIGHTS_NAME = "model.safetensors"
+ENSEMBLE_NAME = "ensemble.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,9 +148,13 @@ def find_model(path: str | Path) -> Path:
     for folder in (path, path / "model"):
         if (folder / JSON_NAME).is_file():
             return folder
-    if len(folds := members(path)) > 1:
-        names = ", ".join(fold.name for fold in folds)
-        raise ModelError(f"{shown(path)} is an ensemble of {names}, which `predict` takes as a whole; name one of them")
+    if (path / ENSEMBLE_NAME).is_file() or len(members(path)) > 1:
+        names = ", ".join(member.name for member in members(path))
+        raise ModelError(
+            f"{shown(path)} is an ensemble of {names}, which `predict` takes as a whole; name one of its members"
+        )
+    if not path.exists():
+        raise ModelError(f"{shown(path)} does not exist; give a folder made by train, export or convert")
     if path.suffix in {".pth", ".pt", ".ckpt", ".pkl"}:
         raise ModelError(
             f"{path} is a pickle, which can run code when opened; `veloxseg convert` reads released weights safely"
@@ -147,10 +163,39 @@ def find_model(path: str | Path) -> Path:
 
 
 def members(path: str | Path) -> list[Path]:
-    """The models of an ensemble that lies in one folder, `fold_0`, `fold_1`, ...; `path` itself where it is none."""
+    """The models that predict together: those of an ensemble, or `path` itself where it is none.
+
+    An ensemble has `ensemble.json` (`train --folds`), or the models `fold_0`, `fold_1`, ... (converted from nnU-Net).
+    """
     path = Path(path)
+    if (path / ENSEMBLE_NAME).is_file():
+        return [path / name for name in _listed_members(path / ENSEMBLE_NAME)]
     folds = [] if (path / JSON_NAME).is_file() else sorted(path.glob(f"fold_*/{JSON_NAME}"))
     return [fold.parent for fold in folds] or [path]
+
+
+def _listed_members(file: Path) -> tuple[str, ...]:
+    where = shown(file)
+    ensemble: _Ensemble = build(_Ensemble, read_json(file), where, ModelError, "train the folds again")
+    if ensemble.format != FORMAT or not ensemble.members:
+        raise ModelError(f"{where} is no list of models of format {FORMAT}; train the folds again")
+    for name in ensemble.members:
+        if name in ("", ".", "..") or Path(name).name != name or "\\" in name:
+            raise ModelError(f"{where}: member {shown(name)!r} is no folder beside it; name folders that are")
+    return ensemble.members
+
+
+def write_ensemble(path: Path, names: Sequence[str]) -> None:
+    """Makes `path` an ensemble of the models in it."""
+    write_json(path / ENSEMBLE_NAME, {"format": FORMAT, "members": list(names)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ensemble:
+    """ensemble.json."""
+
+    format: int
+    members: tuple[str, ...]
 
 
 def build_network(architecture: str, settings: dict[str, Any]) -> "nn.Module":

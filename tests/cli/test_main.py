@@ -1,6 +1,8 @@
 """The command line's manners: help, exit codes, one line per error."""
 
+import argparse
 import json
+from pathlib import Path
 
 import pytest
 
@@ -83,3 +85,46 @@ def test_a_path_that_no_file_can_have_is_one_line(capsys: pytest.CaptureFixture[
     (line,) = capsys.readouterr().err.splitlines()
     assert "File name too long" in line
     assert len(line) < 500
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("predict --modell x -i y -o z", "unknown option --modell (did you mean --model?)"),
+        ("train --epochss=3 x -o y", "unknown option --epochss (did you mean --epochs?)"),
+        ("predct -m x", "'predct' is unknown (did you mean predict?)"),
+        ("predict -m x -i y -o z --runtime natve", "'natve' is unknown (did you mean native?)"),
+        ("predict -m nope -i y -o z", "nope does not exist"),
+    ],
+)
+def test_a_misspelt_word_is_answered_by_the_closest(
+    words: str, told: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words.split()) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_an_option_may_still_be_cut_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", str(tmp_path), "-o", str(tmp_path / "run"), "--epoch", "3"]) == 2
+    assert "not a prepared data set" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("module", "package"), [("torch", "torch"), ("PIL", "Pillow"), ("matplotlib", "matplotlib")])
+def test_a_package_that_is_not_installed_is_named(
+    module: str, package: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(arguments: argparse.Namespace) -> None:
+        raise ModuleNotFoundError(f"No module named '{module}.nn'", name=f"{module}.nn")
+
+    monkeypatch.setattr("veloxseg.cli.info.run", run)
+    assert main(["info"]) == 2
+    assert capsys.readouterr().err == f"error: this needs {package}, which is not installed; pip install {package}\n"
+
+
+def test_a_command_that_fails_leaves_no_empty_folder(tmp_path: Path) -> None:
+    assert main(["evaluate", "-p", str(tmp_path / "a"), "-l", str(tmp_path / "b"), "-o", str(tmp_path / "x/y")]) == 2
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "kept").mkdir()  # one that was there before stays
+    assert main(["evaluate", "-p", str(tmp_path / "a"), "-l", str(tmp_path / "b"), "-o", str(tmp_path / "kept")]) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]

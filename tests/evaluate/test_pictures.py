@@ -8,7 +8,8 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from veloxseg.evaluate.report.pictures import COLOURS, agreement, draw_case, focus, shown_images
+from veloxseg.errors import ConfigError
+from veloxseg.evaluate.report.pictures import COLOURS, agreement, draw_case, drawn_on, focus, shown_images
 from veloxseg.image import Geometry
 from veloxseg.image.views import to_radiological
 
@@ -129,3 +130,13 @@ def test_shown_images() -> None:
     assert shown_images(["pet"]) == ["pet"]
     assert shown_images(["channel 0", "channel 1"]) == ["channel 0"]
     assert shown_images([]) == []
+
+
+def test_the_sequence_behind_can_be_chosen() -> None:
+    images = {"a": {"t1ce": 1, "t2": 2, "pet": 3}, "b": {"t1ce": 4}}
+    assert drawn_on(images, "T2") == {"a": {"t2": 2, "pet": 3}, "b": {}}
+    assert shown_images(drawn_on(images, "t2")["a"]) == ["t2", "pet"]
+    assert shown_images(drawn_on(images, "pet")["a"]) == ["pet"]
+    assert shown_images(["pet", "t2"]) == ["t2", "pet"]  # PET has pictures of its own
+    with pytest.raises(ConfigError, match="no case has an image 'dwi' to draw on; there is t1ce, t2, pet"):
+        drawn_on(images, "dwi")

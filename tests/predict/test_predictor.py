@@ -204,3 +204,8 @@ def test_a_real_case_has_the_same_labels_in_every_runtime(shared: Path, write_mo
     }
     assert masks["torch"].any()
     assert all((mask == masks["torch"]).mean() >= 0.9999 for mask in masks.values())
+
+
+def test_a_path_alone_is_no_case() -> None:
+    with pytest.raises(DatasetError, match=r"file\.nii\.gz is no case; give scans by modality"):
+        veloxseg.segment("file.nii.gz", model="nowhere")  # type: ignore[arg-type]

@@ -48,7 +48,7 @@ def write_prepared(folder: Path, plan: Plan, split: dict[str, str], lesions: int
     write_json(folder / "plan.json", plan.to_json())
     write_json(folder / "fingerprint.json", {})
     cases = [{"name": name, "patient": name, "split": part} for name, part in split.items()]
-    write_json(folder / "cases.json", {"cases": cases, "folds": []})
+    write_json(folder / "cases.json", {"seed": 0, "cases": cases, "folds": []})
     values = [value for value in plan.labels.values() if value]
     for index, name in enumerate(split):
         random = np.random.default_rng(index)

@@ -7,18 +7,21 @@ line. Exit codes: 0 done, 1 internal error, 2 bad input or usage, 130 stopped by
 
 import argparse
 import importlib
+import itertools
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from veloxseg.console import set_quiet
-from veloxseg.errors import ConfigError, VeloxSegError, shown
+from veloxseg.errors import ConfigError, VeloxSegError, did_you_mean, missing_package, shown
+from veloxseg.files import no_empty_folders
 
 __all__ = ["main"]
 
 VERBS = (
     "demo",
     "phantom",
+    "import",
     "check",
     "prepare",
     "train",
@@ -30,6 +33,7 @@ VERBS = (
     "info",
     "convert",
     "nnunet",
+    "completion",
 )
 
 
@@ -59,7 +63,25 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError(f"{shown(message, 400)}; see `{self.prog} -h`")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        return super().parse_known_args(None if args is None else _spread(args), namespace)
+        if args is not None:
+            args = _spread(args)
+            self._check_options(args)
+        return super().parse_known_args(args, namespace)
+
+    def _check_options(self, words: Sequence[str]) -> None:
+        """Names a misspelt option, of which argparse would only say that the right one is missing."""
+        if any(action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in self._actions):
+            return  # the rest is for a verb's own parser, or for another program
+        for word in itertools.takewhile(lambda word: word != "--", words):
+            name = word.partition("=")[0]
+            if name.startswith("--") and not any(known.startswith(name) for known in self._option_string_actions):
+                self.error(f"unknown option {shown(name, 60)}{did_you_mean(name, self._option_string_actions)}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            choices = [str(choice) for choice in action.choices]
+            words = f"{shown(value, 60)!r} is unknown{did_you_mean(value, choices)}; choose from {', '.join(choices)}"
+            raise argparse.ArgumentError(action, words)
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         if action.option_strings and arg_strings == ["--"]:  # of which argparse makes an empty list
@@ -86,6 +108,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     set_quiet(arguments.quiet)
+    with no_empty_folders() as remove_empty_folders:
+        code = run_verb(arguments)
+        if code:
+            remove_empty_folders()
+    return code
+
+
+def run_verb(arguments: argparse.Namespace) -> int:
+    """Runs the verb; what goes wrong becomes one line and an exit code."""
     try:
         return arguments.run(arguments) or 0
     except VeloxSegError as error:
@@ -114,5 +145,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if arguments.debug:
             raise
+        if isinstance(error, ModuleNotFoundError) and (missing := missing_package(error)) is not None:
+            print(f"error: {missing}", file=sys.stderr)
+            return 2
         print(f"internal error: {type(error).__name__}: {shown(error, 400)} (--debug shows where)", file=sys.stderr)
         return 1

@@ -7,6 +7,7 @@ per-lesion.csv. With several -p, the methods are compared case by case with the 
 """
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from veloxseg.cli.cases import CASES, add_selection, selection
@@ -33,11 +34,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--images", type=Path, metavar="FOLDER", help="scans to show behind the masks (a data set has its own)"
     )
+    parser.add_argument(
+        "--behind",
+        metavar="MODALITY",
+        help="which of a case's scans to show behind the masks (default ct, t1ce, flair)",
+    )
     parser.add_argument("--names", nargs="+", metavar="NAME", help="names of the methods, one per -p")
     parser.add_argument(
         "--tolerance", type=size, metavar="MM",
         help="how far a surface may be off for NSD (default 2 mm, or the in-plane side of a voxel if that is larger; "
         "never the thickness of a slice)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sizes", action="store_true",
+        help="show what --remove-smaller of predict would do at several sizes (with --split validation always)",
     )  # fmt: skip
     parser.add_argument("--threads", type=few, default=1, metavar="N", help="cases scored at the same time (default 1)")
 
@@ -45,13 +55,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     from veloxseg.console import progress, say, warn
     from veloxseg.evaluate import evaluate_folder, write_report
+    from veloxseg.evaluate.component_sizes import print_sizes
     from veloxseg.evaluate.labels import find_images, parse_regions
+    from veloxseg.evaluate.report.pictures import drawn_on
     from veloxseg.evaluate.report.tables import report_folder
     from veloxseg.evaluate.terminal import print_policy, print_tables
 
     report_folder(arguments.output)
-    if arguments.images is not None:
-        find_images(arguments.images)  # a wrong folder is said before the work, not after
+    images = None if arguments.images is None else find_images(arguments.images)  # a wrong folder is said at once
+    if images is not None and arguments.behind is not None:
+        drawn_on(images, arguments.behind)
     evaluation = evaluate_folder(
         arguments.predictions,
         arguments.labels,
@@ -66,4 +79,9 @@ def run(arguments: argparse.Namespace) -> None:
         warn(line)
     print_tables(evaluation)
     print_policy(evaluation)
+    if arguments.sizes or arguments.split == "validation":
+        print_sizes(evaluation)
+    if arguments.behind is not None:
+        chosen = drawn_on(evaluation.image_files if images is None else images, arguments.behind)
+        evaluation, arguments.images = replace(evaluation, image_files=chosen), None
     say(f"report: {write_report(evaluation, arguments.output, arguments.images)}")

@@ -117,9 +117,12 @@ def describe_cases(path: Path, selection: "Selection") -> dict[str, Any]:
 
 def describe_model(path: Path) -> dict[str, Any]:
     from veloxseg.files import sha256
-    from veloxseg.model_folder import ModelFolder
+    from veloxseg.model_folder import ModelFolder, members
     from veloxseg.runtimes import usable_runtimes
 
+    together = members(path)
+    if together != [path]:
+        return {"ensemble": str(path), "members": [describe_model(member) for member in together]}
     folder = ModelFolder.open(path)
     plan = folder.plan
     facts: dict[str, Any] = {

@@ -23,7 +23,12 @@ SUMMARY = "segment scans: masks on the scans' own grid"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-m", "--model", action="append", required=True, metavar="MODEL", help="folder; several are an ensemble"
+        "-m",
+        "--model",
+        action="append",
+        required=True,
+        metavar="MODEL",
+        help="folder; several, or a RUN of --folds, are an ensemble",
     )
     parser.add_argument(
         "-i", "--input", action="append", required=True, metavar="CASES", help=f"{CASES}; or MODALITY=FILE"
@@ -76,8 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.ray:
         check_ray(arguments)
-    folders = [ModelFolder.open(member) for model in arguments.model for member in members(model)]
-    plan = folders[0].plan
+    models = [ModelFolder.open(member) for model in arguments.model for member in members(model)]
+    plan = models[0].plan
     cases = find_cases(arguments.input, plan.names, selection(arguments))
     cases = part_of(cases, arguments.num_parts, arguments.part_id)
     cases = with_picks(cases, arguments.series, arguments.volume, plan.names)
@@ -95,10 +100,10 @@ def run(arguments: argparse.Namespace) -> int:
         extras=tuple(name for name in EXTRAS if getattr(arguments, name)),
     )
     say(NOTICE)
-    tell_knowledge(folders)
+    tell_knowledge(models)
     if arguments.ray:
         job = Job(
-            models=tuple(Path(model).absolute() for model in arguments.model),
+            models=tuple(model.path.absolute() for model in models),
             runtime=arguments.runtime,
             threads=1 if arguments.threads is None else arguments.threads,
             options=options,
@@ -108,7 +113,11 @@ def run(arguments: argparse.Namespace) -> int:
         return list_failures(predict_on_cluster(arguments.ray, job, cases), len(cases))
     writable_folder(arguments.output.parent if one_file else arguments.output)
     predictor = Predictor(
-        arguments.model, runtime=arguments.runtime, threads=arguments.threads, device=arguments.device, options=options
+        [model.path for model in models],
+        runtime=arguments.runtime,
+        threads=arguments.threads,
+        device=arguments.device,
+        options=options,
     )
     say(describe(predictor, cases, largest_estimate(predictor, cases)))
     if one_file:

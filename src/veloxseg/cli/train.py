@@ -14,6 +14,8 @@ from veloxseg.cli.numbers import count, few, number, size
 from veloxseg.console import say, warn
 from veloxseg.tasks import RECIPE, TASKS, find_task
 
+NAMED = ("model", "init", "epochs", "max_minutes", "fold", "precision")  # settings that are options, too
+
 SUMMARY = "train a network on prepared data"
 
 
@@ -35,6 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", metavar="FILE", help="settings from a .toml file, or the settings.json of a RUN to repeat it"
     )
+    parser.add_argument(
+        "--init", metavar="MODEL", help="fine-tune: start from the weights of a MODEL or RUN, wherever they fit"
+    )
     parser.add_argument("--epochs", type=count, metavar="N", help="default 300, as in the paper")
     parser.add_argument(
         "--max-minutes",
@@ -46,7 +51,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fold", type=number, metavar="K", help="a fold of cross-validation, instead of the 6:2:2 split"
     )
     parser.add_argument(
-        "--continue", dest="resume", action="store_true", help="go on with the training in RUN, if there is one"
+        "--folds",
+        nargs="+",
+        metavar="K",
+        help="all, or numbers: train these folds in turn, predict each case by the model that has not seen it, report; "
+        "RUN is then their ensemble",
+    )
+    parser.add_argument(
+        "--continue",
+        dest="resume",
+        action="store_true",
+        help="go on with the training in RUN, if there is one; more --epochs or --max-minutes in all extend it",
     )
     parser.add_argument("--precision", metavar="P", help="32-true (default), or bf16-mixed on a GPU")
     parser.add_argument("--accelerator", default="auto", choices=("auto", "cpu", "gpu", "mps"))
@@ -55,34 +70,64 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from veloxseg.train.settings import parse_overrides, read_config, short
+    from veloxseg.train.settings import parse_overrides, read_config
 
     settings: dict[str, Any] = as_published(arguments.task, arguments.prepared) if arguments.task is not None else {}
     settings |= read_config(arguments.config) if arguments.config is not None else {}
-    named = {name: getattr(arguments, name) for name in ("model", "epochs", "max_minutes", "fold", "precision")}
+    named = {name: getattr(arguments, name) for name in NAMED}
     settings |= {name: value for name, value in named.items() if value is not None}
     settings |= parse_overrides(arguments.set)
 
     from veloxseg.train.engine import Stopped
-    from veloxseg.train.loop import train
 
     if arguments.config is not None:
         _warn_of_other_data(arguments.config, arguments.prepared)
 
     try:
-        train(
-            arguments.prepared,
-            arguments.output,
-            short(settings),
-            resume=arguments.resume,
-            accelerator=arguments.accelerator,
-            devices=int(arguments.devices) if _is_count(arguments.devices) else arguments.devices,
-            nodes=arguments.nodes,
-        )
+        return train_all_folds(arguments, settings) if arguments.folds else train_once(arguments, settings)
     except Stopped as stopped:
         say(str(stopped))
         return 130
+
+
+def train_once(arguments: argparse.Namespace, settings: dict[str, Any]) -> int:
+    from veloxseg.train.loop import train
+    from veloxseg.train.run_folder import Run
+    from veloxseg.train.settings import short
+
+    begun = arguments.resume and Run(arguments.output).exists
+    train(
+        arguments.prepared,
+        arguments.output,
+        settings if begun else short(settings),
+        resume=arguments.resume,
+        accelerator=arguments.accelerator,
+        devices=int(arguments.devices) if _is_count(arguments.devices) else arguments.devices,
+        nodes=arguments.nodes,
+    )
     return 0
+
+
+def train_all_folds(arguments: argparse.Namespace, settings: dict[str, Any]) -> int:
+    from veloxseg.cli.predict import list_failures
+    from veloxseg.errors import ConfigError
+    from veloxseg.train.folds import train_folds
+
+    if settings.pop("fold", None) is not None and arguments.fold is not None:
+        raise ConfigError("--fold and --folds are both given; give one")
+    if arguments.devices != "1" or arguments.nodes != 1:
+        raise ConfigError(
+            "--folds trains on one device; with several, train each by --fold K -o RUN/fold_K, then --folds --continue"
+        )
+    failures, cases = train_folds(
+        arguments.prepared,
+        arguments.output,
+        settings,
+        arguments.folds,
+        resume=arguments.resume,
+        accelerator=arguments.accelerator,
+    )
+    return list_failures(failures, cases)
 
 
 def _warn_of_other_data(config: str, prepared: Path) -> None:

@@ -5,7 +5,7 @@ Validation cases chose the best epoch, so they count as seen too. No paths and n
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -39,9 +39,23 @@ class Learning:
 
     train: tuple[LearntCase, ...]
     validation: tuple[LearntCase, ...] = ()
+    complete: bool = True  # False if the first weights came from a model that does not know its cases
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        value = asdict(self)
+        if self.complete:
+            del value["complete"]
+        return value
+
+    def after(self, first: "Learning | None") -> "Learning":
+        """What a training on these cases has learnt from that began with the weights of another; None: unknown."""
+        if first is None:
+            return replace(self, complete=False)
+        return Learning(
+            train=(*self.train, *(case for case in first.train if case not in self.train)),
+            validation=(*self.validation, *(case for case in first.validation if case not in self.validation)),
+            complete=self.complete and first.complete,
+        )
 
     @property
     def by_content(self) -> bool:
@@ -70,6 +84,8 @@ class Learning:
         status, has_content = self._of_name.get(name or "", (UNSEEN, True))
         if not has_content:
             return Seen(status=status, by="name", learnt_as=name)
+        if not self.complete:
+            return Seen(status=UNKNOWN)
         return Seen(status=UNSEEN, by="content" if self.by_content else "name", namesake=status != UNSEEN)
 
 

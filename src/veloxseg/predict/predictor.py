@@ -74,9 +74,10 @@ def segment(
 
     Further options are the fields of `Options`. Use a `Predictor` for many cases: it opens the model once.
     """
+    scans = Scans(images)  # what is no case is said before a model is opened
     models = [model] if isinstance(model, str | Path) else list(model)
     predictor = Predictor(models, runtime=runtime, threads=threads, device=device, options=Options(**options))
-    return predictor(Scans(images))
+    return predictor(scans)
 
 
 class Predictor:

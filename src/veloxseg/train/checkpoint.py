@@ -36,6 +36,7 @@ __all__ = [
     "load_checkpoint",
     "load_newest",
     "make_room",
+    "newest_state",
     "prune",
     "save_checkpoint",
     "split",
@@ -133,6 +134,19 @@ def load_newest(folder: Path) -> Checkpoint | None:
             if index + 1 == len(paths):
                 raise ModelError(f"{error}, and there is no older one; start again in another folder") from error
             warn(f"{error}; going on from the previous one, {paths[index + 1].name}")
+    return None
+
+
+def newest_state(folder: Path) -> State | None:
+    """Where the training stands by its newest readable checkpoint, whose tensors are not read; None without one."""
+    from safetensors import SafetensorError, safe_open
+
+    for path in _newest_first(folder):
+        try:
+            with safe_open(path, framework="pt") as file:
+                return State.from_json(json.loads((file.metadata() or {})["state"]), path.name)
+        except (SafetensorError, OSError, KeyError, ValueError, VeloxSegError):
+            continue  # `load_newest` names it
     return None
 
 

@@ -1,6 +1,7 @@
 """What a person sees of a training: a live table or plain lines, progress.csv, progress.png, TensorBoard files.
 
-None of it is worth a training: a terminal that was closed is forgotten, and a full disk is a warning.
+RUN/train.log keeps what was said, on a terminal too. None of it is worth a training: a terminal that was closed is
+forgotten, and a full disk is a warning.
 """
 
 import contextlib
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from veloxseg.console import is_quiet, outliving_the_terminal, say, warn
+from veloxseg.console import is_quiet, outliving_the_terminal, say, warn, write_log
 from veloxseg.errors import OutputError
 from veloxseg.files import atomic_path
 from veloxseg.train.schedule import Pace
@@ -71,9 +72,9 @@ class Display:
         if self._live is not None:
             with outliving_the_terminal():
                 self._live.update(_table(self._rows, text))
-        elif self.active and time.monotonic() - self._said >= QUIET_SECONDS:
+        if self.active and time.monotonic() - self._said >= QUIET_SECONDS:
             self._said = time.monotonic()
-            say(text)
+            (say if self._live is None else write_log)(text)
 
     def epoch(self, history: list[Row], epochs: int, left: float) -> None:
         """An epoch is done: shows its row and writes the CSV; the picture, too, every few seconds."""
@@ -81,12 +82,11 @@ class Display:
             return
         self._rows = history
         row = history[-1]
+        values = [f"{COLUMNS[name][0]} {text}" for name, text in _texts(row, _columns(history)).items() if text]
+        (say if self._live is None else write_log)(f"{', '.join(values)} ({epochs} epochs, {duration(left)} left)")
+        self._said = time.monotonic()
         if self._live is not None:
             self.note(f"{duration(left)} left")
-        else:
-            values = [f"{COLUMNS[name][0]} {text}" for name, text in _texts(row, _columns(history)).items() if text]
-            say(f"{', '.join(values)} ({epochs} epochs, {duration(left)} left)")
-            self._said = time.monotonic()
         with _worth_a_warning():
             write_csv(history, self.folder / "progress.csv")
             self._tensorboard(row)

@@ -8,6 +8,7 @@ are addressed by (seed, epoch, step), not drawn from a running generator. So a k
 nothing had happened.
 """
 
+import contextlib
 import math
 import time
 from pathlib import Path
@@ -16,16 +17,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from veloxseg.console import say, warn
+from veloxseg.console import logged, say, warn
 from veloxseg.errors import DatasetError, ModelError
 from veloxseg.model_folder import ModelFolder, load_network
 from veloxseg.train.checkpoint import Best, State
 from veloxseg.train.display import dice_text, duration
 from veloxseg.train.engine import deterministic, seed_step, start_engine, stop_on_signals, worker_count
+from veloxseg.train.hints import hints
+from veloxseg.train.job import Job
 from veloxseg.train.objective import TERMS
 from veloxseg.train.patches import PatchLoader, training_loader
 from veloxseg.train.schedule import FEW_STEPS
-from veloxseg.train.trainer import Job, Trainer
+from veloxseg.train.trainer import Trainer
 from veloxseg.train.validation import foresee_seconds, known, mean_dice, subset_name, subsets, validate_case
 
 __all__ = ["train"]
@@ -51,7 +54,8 @@ def train(
     job = Job.open(prepared, folder, settings or {}, resume=resume)
     fabric = start_engine(job.recipe, accelerator=accelerator, devices=devices, nodes=nodes)
     with (
-        job.run.claim(fabric, job.recipe, job.data, resume=resume),
+        job.run.claim(fabric, job.stored, resume=resume),
+        logged(job.run.log) if fabric.is_global_zero else contextlib.nullcontext(),
         stop_on_signals() as stop,
         deterministic(job.recipe.deterministic),
     ):
@@ -237,8 +241,18 @@ def announce(trainer: Trainer) -> None:
     )
     if not job.split.validation:
         say("no validation case in this split: the last epoch becomes the model")
+    if job.stored.first_weights is not None and not state.steps and trainer.fabric.is_global_zero:
+        job.stored.first_weights.tell(job.plan)
+    if not state.steps:
+        for hint in hints(job):
+            say(f"hint: {hint}")
     if state.steps:
         say(f"going on after epoch {state.epoch}, step {state.step}")
+    if (extension := job.extension) is not None and state.steps <= extension.steps:
+        say(
+            f"the training is {extension.words}; the schedule is planned anew: the rate goes on "
+            f"at {trainer.pace.learning_rate(state.steps):.1e} and ends at {job.recipe.final_learning_rate:.1e}"
+        )
     trainer.write_record()
 
 

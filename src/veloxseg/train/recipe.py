@@ -32,6 +32,8 @@ class Recipe:
 
     model: str = "b"
     """A preset of VeloxSeg (b, s, l, b+, c), or the name of a peer such as slim-unetr."""
+    init: str = ""
+    """A MODEL or RUN whose weights the network starts from where they fit; with none, random ones."""
     fold: Number | None = None
     """The fold of cross-validation; without one the 6:2:2 split is used."""
     seed: Annotated[int, Range(0, 2**63 - 1)] = 0

@@ -1,6 +1,6 @@
 """The RUN folder: settings.json (what was asked for), run.json (what happened), model/ (a MODEL).
 
-RUN/settings.json  run.json  progress.csv  progress.png  checkpoints/  model/  tensorboard/
+RUN/settings.json  run.json  train.log  progress.csv  progress.png  checkpoints/  model/  tensorboard/
 """
 
 import contextlib
@@ -8,13 +8,13 @@ import datetime
 import hashlib
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from veloxseg.errors import ConfigError, ModelError, OutputError, VeloxSegError, shown
+from veloxseg.errors import ModelError, OutputError, VeloxSegError, shown
 from veloxseg.files import atomic_path, claimed, read_json, sha256, writable_folder, write_json
 from veloxseg.machine import processor, software, versions
 from veloxseg.model_folder import ModelFolder
@@ -22,24 +22,35 @@ from veloxseg.prepare.plan import Plan
 from veloxseg.prepare.store import Prepared
 from veloxseg.schema import build
 from veloxseg.train.checkpoint import Best, checkpoint_path
+from veloxseg.train.first_weights import FirstWeights
+from veloxseg.train.going_on import Extension
 from veloxseg.train.recipe import Recipe
-from veloxseg.train.settings import by_name, check_settings
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["Run", "data_hash", "machine", "reconcile"]
+__all__ = ["Run", "StoredSettings", "data_hash", "machine"]
 
 FORMAT = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Settings:
+class StoredSettings:
     """settings.json."""
 
-    format: int
-    data: str
+    format: int = FORMAT
+    data: str  # the hash of the data that the training was started with
     settings: Recipe
+    extended: tuple[Extension, ...] = ()
+    first_weights: FirstWeights | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        value: dict[str, Any] = {"format": self.format, "data": self.data, "settings": self.settings.to_json()}
+        if self.extended:
+            value["extended"] = [asdict(extension) for extension in self.extended]
+        if self.first_weights is not None:
+            value["first_weights"] = self.first_weights.to_json()
+        return value
 
 
 class Run:
@@ -50,6 +61,7 @@ class Run:
         self.checkpoints = self.path / "checkpoints"
         self.model = self.path / "model"
         self.settings = self.path / "settings.json"
+        self.log = self.path / "train.log"
 
     @property
     def exists(self) -> bool:
@@ -59,7 +71,7 @@ class Run:
         return checkpoint_path(self.checkpoints, step)
 
     @contextlib.contextmanager
-    def claim(self, fabric: "Fabric", recipe: Recipe, data: str, *, resume: bool) -> Iterator[None]:
+    def claim(self, fabric: "Fabric", stored: StoredSettings, *, resume: bool) -> Iterator[None]:
         """Makes the folder, holds it against other trainings and writes settings.json.
 
         The first process does it, since the others may come later and find the folder begun; if it fails, all do.
@@ -74,23 +86,21 @@ class Run:
                         raise OutputError(
                             f"{self.path} holds a training already; add --continue, or choose another folder"
                         )
-                    self.write_settings(recipe, data)
+                    write_json(self.settings, stored.to_json())
                 except VeloxSegError as error:
                     problem = error
             if (problem := fabric.broadcast(problem)) is not None:
                 raise problem
             yield
 
-    def write_settings(self, recipe: Recipe, data: str) -> None:
-        write_json(self.settings, {"format": FORMAT, "data": data, "settings": recipe.to_json()})
-
-    def read_settings(self) -> tuple[Recipe, str]:
-        """The stored recipe and the hash of the data that it was started with."""
+    def read_settings(self) -> StoredSettings:
         value = read_json(self.settings)
         if not isinstance(value, dict) or value.get("format") != FORMAT:
             raise ModelError(f"{self.settings} is not of format {FORMAT}; start again in another folder")
-        stored = build(_Settings, value, shown(self.settings), ModelError, "start again in another folder")
-        return stored.settings, stored.data
+        stored: StoredSettings = build(
+            StoredSettings, value, shown(self.settings), ModelError, "start again in another folder"
+        )
+        return stored
 
     def write_record(self, record: dict[str, Any]) -> None:
         write_json(self.path / "run.json", record)
@@ -120,22 +130,6 @@ class Run:
             )
         except (ModelError, OSError):
             return False
-
-
-def reconcile(stored: Recipe, asked: dict[str, Any]) -> Recipe:
-    """The recipe to continue with: the stored one. What is asked for otherwise on the command line is an error."""
-    values = by_name(stored)
-    differing = [
-        f"{name} ({values.get(name, 'as the preset has it')!r} stored, {value!r} asked)"
-        for name, value in check_settings(asked).items()
-        if name not in values or values[name] != value
-    ]
-    if differing:
-        raise ConfigError(
-            f"--continue keeps the run's settings, but these differ: {', '.join(differing)}; "
-            "leave them out, or train in another folder"
-        )
-    return stored
 
 
 def data_hash(prepared: Prepared) -> str:

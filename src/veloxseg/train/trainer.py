@@ -3,8 +3,7 @@
 import copy
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,12 +11,8 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from veloxseg.console import warn
-from veloxseg.dataset.splits import Split
-from veloxseg.errors import DatasetError, ModelError, OutputError
-from veloxseg.model.losses import choose_loss
+from veloxseg.errors import ModelError, OutputError
 from veloxseg.model_folder import build_network, differing_names
-from veloxseg.prepare.plan import Plan
-from veloxseg.prepare.store import Prepared
 from veloxseg.train.checkpoint import (
     State,
     is_full,
@@ -25,74 +20,28 @@ from veloxseg.train.checkpoint import (
     load_checkpoint,
     load_newest,
     make_room,
+    newest_state,
     prune,
     save_checkpoint,
     split,
 )
 from veloxseg.train.display import Display
 from veloxseg.train.engine import Stop, Stopped, seed_step
-from veloxseg.train.objective import build_objective, target_of
+from veloxseg.train.first_weights import load_first_weights
+from veloxseg.train.job import Job
+from veloxseg.train.objective import build_objective
 from veloxseg.train.patches import steps_per_pass
-from veloxseg.train.recipe import Recipe, network_settings, trained_plan
-from veloxseg.train.run_folder import Run, data_hash, machine, reconcile
+from veloxseg.train.run_folder import machine
 from veloxseg.train.schedule import Pace
-from veloxseg.train.settings import make_recipe
 from veloxseg.train.validation import subsets
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["Job", "Trainer"]
+__all__ = ["Trainer"]
 
 WRITE_SPEED = 1e8  # bytes per second, a slow disk's: how long saving takes before it was ever measured
 BYTES_SAVED = 16  # per parameter: itself and two moments in the checkpoint, and itself in MODEL
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """What is to be trained on what, resolved and checked before anything is written."""
-
-    prepared: Prepared
-    data: str  # the hash of `prepared`
-    run: Run
-    recipe: Recipe
-    plan: Plan  # of the modalities that the recipe chooses
-    split: Split
-    architecture: str
-    network: dict[str, Any]  # the settings of `architecture`
-    began: float  # the moment from which a timed training counts
-
-    @classmethod
-    def open(cls, prepared: str | Path, folder: str | Path, settings: dict[str, Any], *, resume: bool) -> "Job":
-        began = time.monotonic()
-        data, run = Prepared.open(prepared), Run(folder)
-        data_now = data_hash(data)
-        if resume and run.exists:
-            stored, data_then = run.read_settings()
-            recipe = reconcile(stored, settings)
-            if data_now != data_then:
-                raise DatasetError(
-                    f"{prepared} is not the data that {folder} was started with; prepare it as before, or train anew"
-                )
-        else:
-            recipe = make_recipe(settings)
-        plan = trained_plan(data.plan, recipe)
-        architecture, network = network_settings(recipe, plan)
-        choose_loss(recipe.loss, target_of(plan))  # an unknown name is refused here
-        cases = data.split(recipe.fold)
-        if not cases.train:
-            raise DatasetError(f"{prepared} has no training case in this split; prepare more cases, or choose a --fold")
-        return cls(
-            prepared=data,
-            data=data_now,
-            run=run,
-            recipe=recipe,
-            plan=plan,
-            split=cases,
-            architecture=architecture,
-            network=network,
-            began=began,
-        )
 
 
 class Trainer:
@@ -107,6 +56,7 @@ class Trainer:
         optimiser = torch.optim.AdamW(
             objective.parameters(), lr=self.recipe.learning_rate, weight_decay=self.recipe.weight_decay, fused=True
         )
+        self.take_first_weights(objective.student)
         self.objective, self.optimiser = fabric.setup(objective, optimiser)
         self.average = _moving_average(self.student, self.recipe.ema) if self.recipe.ema else None
         self.state = State()
@@ -229,13 +179,14 @@ class Trainer:
             "torch": self.machine["torch"],
             "trained": self.machine["started"],
             "data_sha256": job.data,
-            "learning": job.prepared.learning(job.split, job.plan.names).to_json(),
+            "learning": job.learning().to_json(),
             "model": self.recipe.model,
             "seed": self.recipe.seed,
             "fold": self.recipe.fold,
             "epochs": best.epoch,
             "steps": best.step,
             "validation": {"cases": len(self.validated), "dice": best.dice, "structures": best.structures},
+            **({} if job.stored.first_weights is None else {"first_weights": job.stored.first_weights.summary()}),
             **more,
         }
         self.run.write_model(network, job.architecture, job.network, job.plan, provenance)
@@ -266,6 +217,12 @@ class Trainer:
 
     # -- restoring ---------------------------------------------------------------------------------------------------
 
+    def take_first_weights(self, student: nn.Module) -> None:
+        """Fine-tuning starts from another model, unless there is a checkpoint, which holds newer weights."""
+        first = self.job.stored.first_weights
+        if first is not None and newest_state(self.run.checkpoints) is None:
+            load_first_weights(student, self.recipe.init, first)
+
     def restore(self) -> None:
         """Takes up the newest whole checkpoint, if there is one."""
         found = load_newest(self.run.checkpoints)
@@ -275,6 +232,8 @@ class Trainer:
         self.state = State.from_json(found.state, found.path.name)
         self.saved_step = self.state.steps
         self.pace = replace(self.pace, **self.state.pace)
+        if (extension := self.job.extension) is not None and self.state.steps <= extension.steps:
+            self.state.finished, self.pace.validation_cases = False, None  # the end is further away, and planned anew
         weights, moments = split(found.tensors, "objective"), split(found.tensors, "optimiser")
         _check_fit(module, weights, where)
         module.load_state_dict(weights)

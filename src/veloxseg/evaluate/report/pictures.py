@@ -8,9 +8,11 @@ that its ray meets. How a patient is turned and lit is in `views.py`.
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from veloxseg.errors import ConfigError, shown
 from veloxseg.image import Geometry
 from veloxseg.image.drawing import FILL, Panel, draw_panel, png
 from veloxseg.image.regions import bounding_box
@@ -27,10 +29,10 @@ from veloxseg.image.views import (
     widest_cut,
     window,
 )
-from veloxseg.modality import kind_of
+from veloxseg.modality import canonical_name, kind_of
 from veloxseg.types import Array, Mask, Size
 
-__all__ = ["COLOURS", "Picture", "agreement", "draw_case", "shown_images"]
+__all__ = ["COLOURS", "Picture", "agreement", "draw_case", "drawn_on", "shown_images"]
 
 COLOURS = {
     "true positive": (229, 57, 53),
@@ -91,8 +93,21 @@ def draw_case(
 def shown_images(names: Iterable[str]) -> list[str]:
     """The images of a case that `draw_case` looks at: the background, and PET."""
     names = list(names)
-    background = [name for name in (*BACKGROUNDS, *names) if name in names][:1]
+    others = sorted(names, key=lambda name: kind_of(name) == "pet")  # PET has pictures of its own
+    background = [name for name in (*BACKGROUNDS, *others) if name in names][:1]
     return background + [name for name in names if kind_of(name) == "pet" and name not in background][:1]
+
+
+def drawn_on(images: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, dict[str, Any]]:
+    """Case → the images to draw it on, if the modality `name` is wanted: that one, and PET for the projections."""
+    wanted = canonical_name(name)
+    if not any(wanted in files for files in images.values()):
+        known = dict.fromkeys(modality for files in images.values() for modality in files)
+        raise ConfigError(f"no case has an image {shown(name)!r} to draw on; there is {', '.join(known) or 'none'}")
+    return {
+        case: {modality: file for modality, file in files.items() if modality == wanted or kind_of(modality) == "pet"}
+        for case, files in images.items()
+    }
 
 
 def agreement(prediction: Array, label: Array) -> Grey:

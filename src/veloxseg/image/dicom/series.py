@@ -22,11 +22,21 @@ from veloxseg.image.dicom.pixels import read_pixels
 from veloxseg.image.dicom.suv import PET_TAGS, check_suv, suv_scale
 from veloxseg.image.dicom.tags import number_or_none, one_value
 from veloxseg.image.stream import Header
-from veloxseg.image.validate import about, check_image_values, pick_volume
+from veloxseg.image.validate import MAX_VOXELS, about, check_image_values, pick_volume
 from veloxseg.image.volume import Volume
 from veloxseg.types import Floats
 
-__all__ = ["Series", "find_series", "pick_series", "read_dicom", "read_dicom_header", "stack_of"]
+__all__ = [
+    "Series",
+    "files_in",
+    "find_series",
+    "pick_series",
+    "read_dicom",
+    "read_dicom_header",
+    "read_series",
+    "stack_of",
+    "volumes_in",
+]
 
 MOST_FILES = 20_000  # a folder with more is an archive, or the root of a disk
 NOT_IMAGES = {"SEG", "RTSTRUCT", "RTDOSE", "RTPLAN", "RTRECORD", "SR", "PR", "KO", "REG", "FID", "RWV", "DOC"}
@@ -216,6 +226,12 @@ def read_dicom(path: Path, series: str | None, volume: int | None, max_voxels: i
     """Reads a series as float32: Hounsfield units, SUV, or what the MR scanner stored."""
     with parsing():
         picked = pick_series(path, series)
+    return read_series(path, picked, volume, max_voxels)
+
+
+def read_series(path: Path, picked: Series, volume: int | None, max_voxels: int = MAX_VOXELS) -> Volume:
+    """A series that was found in `path`; `volume` is one of several that it holds."""
+    with parsing():
         stack = stack_of(path, picked, max_voxels)
         frames = stack.volumes[pick_volume(len(stack.volumes), volume)]
         array, keep = read_pixels(frames), kept(picked)
@@ -228,6 +244,12 @@ def read_dicom(path: Path, series: str | None, volume: int | None, max_voxels: i
     return Volume(
         array=array, geometry=stack.geometry, source=path, file_type="dicom", header=keep, warnings=tuple(warnings)
     )
+
+
+def volumes_in(path: Path, series: Series) -> list[int]:
+    """The numbers of the volumes that a series holds: most hold one, a dynamic scan several."""
+    with parsing():
+        return list(range(len(stack_of(path, series, MAX_VOXELS).volumes)))
 
 
 def convert_to_suv(
