@@ -99,7 +99,7 @@ def test_pictures_of_what_was_measured(rows: list[dict], tmp_path: Path) -> None
     [
         (["--task", "all"], "--task all is for --count-only"),
         (["--device", "cuda:77", "--models", "s"], "device 'cuda:77' cannot be used"),
-        (["-m", "nowhere"], "nowhere is no model"),
+        (["-m", "nowhere"], "nowhere does not exist"),
         (["--count-only", "--models", "slim-unet"], "did you mean slim-unetr"),
         (["--count-only", "--models", "b", "--patch", "33", "32", "32"], "not divisible by 32"),
     ],
