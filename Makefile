@@ -30,7 +30,7 @@ asan: $(READY)
 	$(BIN)/python tests/support/asan.py --prove
 	$(BIN)/python tests/support/asan.py --networks 500
 
-# 10,000 lies, 50 kills of training and 50 of prediction, 100 bit flips: hours, and the table of docs/robustness.md
+# 10,000 lies, 50 kills of training and 50 of prediction, 100 bit flips: ten minutes to an hour, and the table of docs/robustness.md
 attack: $(READY)
 	PYTHONPATH=tests $(BIN)/python -m attacks.run --seed 0 --count 10000 --page docs/robustness.md
 

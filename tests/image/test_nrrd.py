@@ -287,3 +287,17 @@ def test_real_files_equal_simpleitk(shared: Path) -> None:
         ours, theirs = vio.read(path), sitk.ReadImage(str(path))
         assert np.array_equal(ours.array, sitk.GetArrayFromImage(theirs).T)
         assert ours.geometry.distance(geometry_of_simpleitk(theirs)) < 1e-6
+
+
+@pytest.mark.parametrize("field", ["space directions", "space origin"])
+def test_a_field_of_space_is_known_without_its_space_too(tmp_path: Path, field: str) -> None:
+    """teem reads `spaceorigin`; to pass it over would put the scan elsewhere without a word."""
+    affine = np.array([[0, -2, 0, 5], [1.5, 0, 0, -7], [0, 0, 3, 11], [0, 0, 0, 1]], float)
+    path = tmp_path / "a.nrrd"
+    vio.write(
+        vio.Volume(array=np.zeros((4, 5, 6), np.float32), geometry=vio.Geometry(shape=(4, 5, 6), affine=affine)), path
+    )
+    joined = path.read_bytes().replace(f"{field}:".encode(), f"{field.replace(' ', '')}:".encode())
+    assert joined != path.read_bytes()
+    path.write_bytes(joined)
+    np.testing.assert_allclose(vio.read(path).geometry.affine, affine, atol=1e-6)

@@ -55,6 +55,8 @@ PATIENT_SPACES = {  # name -> signs, and the number of axes, which is 4 with tim
 }
 # right-handed spaces of a scanner or of nothing: they could be LPS+, and nobody says so
 OTHER_SPACES = {"scanner-xyz": 3, "scanner-xyz-time": 4, "3d-right-handed": 3, "3d-right-handed-time": 4}
+# teem reads these names without their space, too
+JOINED = {f"space{what}": f"space {what}" for what in ("directions", "origin", "dimension", "units")}
 COLOURS = ("rgb", "rgba", "hsv", "xyz", "color", "complex", "quaternion", "matrix", "normal")
 
 
@@ -106,7 +108,7 @@ def parse(path: Path) -> tuple[dict[str, str], int]:
         if not line or line.startswith("#") or ":=" in line.partition(": ")[0]:  # comments, and keys of the user
             continue
         name, separator, value = line.partition(": ")
-        name = name.strip().lower()
+        name = JOINED.get(name.strip().lower(), name.strip().lower())
         if not separator or name in fields:
             strange.append(line)
         fields[name] = value.strip()
