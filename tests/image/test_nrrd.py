@@ -295,7 +295,11 @@ def test_a_field_of_space_is_known_without_its_space_too(tmp_path: Path, field: 
     affine = np.array([[0, -2, 0, 5], [1.5, 0, 0, -7], [0, 0, 3, 11], [0, 0, 0, 1]], float)
     path = tmp_path / "a.nrrd"
     vio.write(
-        vio.Volume(array=np.zeros((4, 5, 6), np.float32), geometry=vio.Geometry(shape=(4, 5, 6), affine=affine)), path
+        vio.Volume(
+            array=np.arange(120, dtype=np.float32).reshape(4, 5, 6),
+            geometry=vio.Geometry(shape=(4, 5, 6), affine=affine),
+        ),
+        path,
     )
     joined = path.read_bytes().replace(f"{field}:".encode(), f"{field.replace(' ', '')}:".encode())
     assert joined != path.read_bytes()
