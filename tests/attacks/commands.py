@@ -1,6 +1,7 @@
 """Lies on the command line: names of cases and files, and numbers that no option means."""
 
 import argparse
+import os
 import random
 import shutil
 from functools import cache
@@ -54,9 +55,11 @@ def name(bench: Bench, folder: Path, rng: random.Random) -> Attack:
     except (OSError, ValueError):  # a name that no file can have
         told += " (as a path only)"
     before = set(contents(folder))
+    # with "file" the odd name is the user's own way to the mask, which may lead out of `output`
+    place = os.path.dirname(os.path.normpath(f"{output}/{word}")) if verb == "file" else output
 
     def wrong() -> str:
-        new = [path for path in set(contents(folder)) - before if not path.startswith(f"{output}/")]
+        new = [path for path in set(contents(folder)) - before if not path.startswith(f"{place}/")]
         return f"written elsewhere: {new[:3]}" if new else ""
 
     return Attack(told=told, act=veloxseg(*command), inputs=(work, bench.scans), wrong=wrong)
