@@ -31,6 +31,7 @@ __all__ = [
     "find_model",
     "load_network",
     "members",
+    "read_pickle_safely",
     "save_weights",
     "write_ensemble",
 ]
@@ -196,6 +197,24 @@ class _Ensemble:
 
     format: int
     members: tuple[str, ...]
+
+
+def read_pickle_safely(path: Path, allowed: Sequence[Any] = ()) -> Any:
+    """Another party's checkpoint: tensors, plain values, and classes that are `allowed`; all else is refused, not run.
+
+    The one place of the project that opens a pickle.
+    """
+    import torch
+
+    try:
+        with torch.serialization.safe_globals(list(allowed)):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        reason = shown(str(error).splitlines()[0] if str(error) else type(error).__name__, 120)
+        raise ModelError(
+            f"{shown(path)} cannot be read safely ({reason}); nothing of it was run. Is it a checkpoint as its authors "
+            "released it? Else ask them for safetensors"
+        ) from error
 
 
 def build_network(architecture: str, settings: dict[str, Any]) -> "nn.Module":

@@ -96,13 +96,9 @@ def read_weights(path: Path) -> "dict[str, Tensor]":
         return {name.removeprefix("weights."): value for name, value in tensors.items() if _is_weight(name, tensors)}
     import torch
 
-    try:
-        # the one place that opens another party's checkpoint: weights_only refuses anything but tensors
-        found: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise ModelError(
-            f"{path} cannot be read safely as weights ({type(error).__name__}); ask for safetensors"
-        ) from error
+    from veloxseg.model_folder import read_pickle_safely
+
+    found = read_pickle_safely(path)
     for key in ("state_dict", "model", "network_weights", "net"):
         if isinstance(found, dict) and isinstance(found.get(key), dict):
             found = found[key]

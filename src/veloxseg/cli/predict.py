@@ -7,6 +7,7 @@ started again.
 """
 
 import argparse
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,14 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     cases = part_of(cases, arguments.num_parts, arguments.part_id)
     cases = with_picks(cases, arguments.series, arguments.volume, plan.names)
     one_file = len(cases) == 1 and is_output_name(arguments.output.name)
-    options = Options(
-        overlap=arguments.overlap,
-        mirror=arguments.mirror,
-        probabilities=arguments.probabilities,
-        remove_smaller=arguments.remove_smaller,
-        keep_largest=arguments.keep_largest,
-        max_ram=arguments.max_ram,
-    )
+    options = Options(**{item.name: getattr(arguments, item.name) for item in fields(Options)})
     wanted = Wanted(
         suffix=output_choices()[arguments.format] if arguments.format else None,
         extras=tuple(name for name in EXTRAS if getattr(arguments, name)),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from veloxseg.errors import ModelError, shown
+from veloxseg.model_folder import read_pickle_safely
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,14 +53,7 @@ def read_fold(path: Path) -> Fold:
     """Reads a checkpoint; anything that is not tensors and plain values is refused."""
     import torch
 
-    try:
-        with torch.serialization.safe_globals(_numbers_of_numpy()):
-            found: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        reason = shown(str(error).splitlines()[0] if str(error) else type(error).__name__, 120)
-        raise ModelError(
-            f"{shown(path)} cannot be read safely ({reason}); nothing of it was run. Is it nnU-Net's own checkpoint?"
-        ) from error
+    found = read_pickle_safely(path, _numbers_of_numpy())
     weights = found.get("network_weights") if isinstance(found, dict) else None
     arguments = found.get("init_args") if isinstance(found, dict) else None
     if not isinstance(weights, dict) or not all(isinstance(value, torch.Tensor) for value in weights.values()):
