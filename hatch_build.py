@@ -1,8 +1,10 @@
-"""Builds the kernels of `veloxseg.runtimes.native` with the C compiler that is there. Without one, all else is installed:
-prediction then runs in OpenVINO."""
+"""Builds the kernels of `veloxseg.runtimes.native` with the C compiler that is there, one library per instruction set.
+
+Without a compiler all else is installed, and installing says what then computes. `CC` names another compiler, also one
+that compiles for another machine: `CC=aarch64-linux-gnu-gcc` makes a wheel for ARM (`make wheels`).
+"""
 
 import os
-import platform
 import runpy
 import shutil
 import subprocess
@@ -13,47 +15,55 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path("src/veloxseg/runtimes/native")
-FLAGS = [
-    "-std=gnu11",
-    "-O3",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-fvisibility=hidden",
-    "-fPIC",
-    "-shared",
-]
-PROCESSOR = {"x86_64": ["-mavx2", "-mfma"], "AMD64": ["-mavx2", "-mfma"]}
+FLAGS = ["-std=gnu11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden", "-fPIC", "-shared"]
+WITHOUT = (
+    "veloxseg is installed without its native kernels: {reason}. Prediction then needs another runtime: "
+    "pip install openvino, or onnxruntime with a model that was exported to ONNX, or torch. The published wheels "
+    "carry the kernels and need no compiler."
+)
 
 
 class Kernels(BuildHookInterface):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         folder = Path(self.root) / FOLDER
-        library = folder / "_kernels.so"
-        library.unlink(missing_ok=True)
-        if platform.machine() not in PROCESSOR:
-            return  # elsewhere the kernels were never measured; OpenVINO is there
+        library = runpy.run_path(str(folder / "library.py"))
+        for path in folder.glob("_kernels*.so"):
+            path.unlink()
         compiler = next(filter(shutil.which, (os.environ.get("CC", ""), "cc", "gcc", "clang")), None)
         if compiler is None:
-            self.app.display_warning("no C compiler: veloxseg is installed without its native kernels")
+            self.app.display_warning(WITHOUT.format(reason="there is no C compiler"))
             return
-        flags = [*FLAGS, *PROCESSOR[platform.machine()]]
-        sources = runpy.run_path(str(folder / "library.py"))["source_hash"]()
-        command = [
-            compiler,
-            f'-DSOURCES="{sources}"',
-            *flags,
-            *map(str, sorted(folder.glob("*.c"))),
-            "-o",
-            str(library),
-            "-lm",
-        ]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            self.app.display_warning(
-                f"veloxseg is installed without its native kernels; {compiler} says:\n{done.stderr}"
-            )
+        target = _output([compiler, "-dumpmachine"]).strip()  # such as x86_64-linux-gnu
+        machine = target.partition("-")[0]
+        sets = [one for one in library["SETS"].values() if machine in one.machines]
+        reason = f"they are not written for {machine}" if not sets else ""
+        for one in sets:
+            reason = self._build(compiler, one, library["source_hash"]()) or reason
+        built = [one.path for one in sets if one.path.is_file()]
+        if not built:
+            self.app.display_warning(WITHOUT.format(reason=reason))
             return
-        build_data["artifacts"].append(str(FOLDER / library.name))
+        if reason:  # an old compiler may lack AVX-512
+            self.app.display_warning(f"veloxseg is installed without some of its native kernels; {reason}")
+        build_data["artifacts"] += [str(FOLDER / path.name) for path in built]
         build_data["pure_python"] = False
-        system = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-        build_data["tag"] = f"py3-none-{system}"  # loaded by ctypes: any Python will do
+        build_data["tag"] = f"py3-none-{_platform(target, machine)}"  # loaded by ctypes: any Python will do
+
+    def _build(self, compiler: str, one: Any, sources: str) -> str:
+        """Compiles one instruction set; what the compiler said if it could not."""
+        files = [str(path) for path in sorted((Path(self.root) / FOLDER).glob("*.c"))]
+        command = [compiler, f'-DSOURCES="{sources}"', *FLAGS, *one.flags, *files, "-o", str(one.path), "-lm"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        return f"{compiler} says:\n{done.stderr}" if done.returncode else ""
+
+
+def _output(command: list[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def _platform(target: str, machine: str) -> str:
+    """The wheel's tag: of this machine, or of the one that is compiled for."""
+    here = sysconfig.get_platform()
+    if "linux" in target and not here.endswith(machine):
+        here = f"linux-{machine}"
+    return here.replace("-", "_").replace(".", "_")

@@ -12,39 +12,43 @@ from support import asan
 from veloxseg.errors import ModelError
 from veloxseg.model.config import PRESETS
 from veloxseg.runtimes.native import bounds, recorder
-from veloxseg.runtimes.native.memory import Grid, Job, Span
+from veloxseg.runtimes.native.library import built_sets
+from veloxseg.runtimes.native.memory import Grid, Job, Span, Vectors
 from veloxseg.runtimes.native.runtime import is_built
 
 needs_kernels = pytest.mark.skipif(not is_built(), reason="the kernels were not built: no C compiler")
 needs_sanitizer = pytest.mark.skipif(
-    not is_built() or asan.sanitizer() is None, reason="gcc has no AddressSanitizer here, or no AVX2"
+    not is_built() or asan.sanitizer() is None, reason="gcc has no AddressSanitizer here, or no kernels"
 )
 
 
-def recorded(config) -> list[tuple[str, tuple]]:
-    """Every call of a network, as it was checked."""
+def recorded(config, name: str) -> tuple[list[tuple[str, tuple]], Vectors]:
+    """Every call of a network, as it was checked, and the vectors of its instruction set."""
     calls = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recorder, "check", lambda name, arguments: calls.append((name, arguments)))
-        asan.Program(config, asan.Fitting(head_bias=np.zeros(64 * config.classes, np.float32)))
-    return calls
+        patch.setattr(recorder, "check", lambda name, arguments, vectors: calls.append((name, arguments)))
+        weights = asan.Fitting(head_bias=np.zeros(64 * config.classes, np.float32))
+        vectors = asan.Program(config, weights, name).vectors
+    return calls, vectors
 
 
 @needs_kernels
+@pytest.mark.parametrize("instructions", built_sets())
 @pytest.mark.parametrize("name", ["b", "s", "c"])
-def test_every_call_of_a_preset_fits_and_none_would_fit_one_float_less(name):
+def test_every_call_of_a_preset_fits_and_none_would_fit_one_float_less(name, instructions):
     """A feature inside a border may end in zeros that a kernel does not read; only what it reads to the end is cut."""
     config = replace(PRESETS[name], patch=(64, 64, 32), windows=())
     seen: set[str] = set()
-    for kernel, arguments in recorded(config):
-        bounds.check(kernel, arguments)
-        for use in bounds.USES[kernel](*arguments):
+    calls, vectors = recorded(config, instructions)
+    for kernel, arguments in calls:
+        bounds.check(kernel, arguments, vectors)
+        for use in bounds.USES[kernel](vectors, *arguments):
             if use.place is None or use.place.first + use.stop < use.place.array.size:
                 continue
             seen.add(kernel)
             short = {id(use.place.array): use.place.array.reshape(-1)[:-1]}
             with pytest.raises(ModelError, match=f"`{kernel}` would use"):
-                bounds.check(kernel, tuple(_shortened(argument, short) for argument in arguments))
+                bounds.check(kernel, tuple(_shortened(argument, short) for argument in arguments), vectors)
     assert seen == set(bounds.USES) - {"place"}  # which is checked once, before the others are recorded
 
 
@@ -66,11 +70,12 @@ def test_a_negative_window_is_refused():
 
 @needs_sanitizer
 @pytest.mark.slow
-def test_random_networks_stay_in_their_buffers_and_the_sanitizer_would_see_it(tmp_path):
-    asan.build(tmp_path / "kernels.so")
-    done = asan.run(tmp_path / "kernels.so", 20, seed=1)
+@pytest.mark.parametrize("name", built_sets())
+def test_random_networks_stay_in_their_buffers_and_the_sanitizer_would_see_it(name, tmp_path):
+    asan.build(name, tmp_path / "kernels.so")
+    done = asan.run(name, tmp_path / "kernels.so", 20, seed=1)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "10 honest, computed" in done.stdout
-    proof = asan.run(tmp_path / "kernels.so", 1, prove=True)
+    proof = asan.run(name, tmp_path / "kernels.so", 1, prove=True)
     assert proof.returncode != 0
     assert "AddressSanitizer: heap-buffer-overflow" in proof.stderr

@@ -8,6 +8,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 from torch import nn
 
+from veloxseg.cli import main
 from veloxseg.errors import ConfigError, MissingDependencyError, ModelError
 from veloxseg.model.config import PRESETS, NetworkConfig
 from veloxseg.model.network import VeloxSeg
@@ -18,6 +19,7 @@ from veloxseg.runtimes.graph import inference_form
 from veloxseg.runtimes.native import library
 from veloxseg.runtimes.native import runtime as native_runtime
 from veloxseg.runtimes.native.program import Program, is_supported
+from veloxseg.runtimes.native.weights import native_weights
 
 SMALL = {"patch": (64, 64, 32), "windows": ()}
 VARIANTS = {
@@ -28,21 +30,22 @@ VARIANTS = {
     "kernels 1 to 7": NetworkConfig(kernel_sizes=(1, 3, 5, 7), **SMALL),
     "groups of 2": NetworkConfig(group_sizes=(2, 4, 4, 8), **SMALL),
     "groups of 8 and 16": NetworkConfig(group_sizes=(8, 16, 16, 32), **SMALL),
+    "width 8": NetworkConfig(base_width=8, transformer_width=8, heads=(2, 2, 2, 2), **SMALL),
     "width 24": NetworkConfig(base_width=24, transformer_width=24, **SMALL),
 }
 
 pytestmark = pytest.mark.skipif(not native_runtime.is_built(), reason="the kernels were not built: no C compiler")
 
 
-def build(config: NetworkConfig, *, difference: bool) -> tuple[nn.Module, Program]:
+def build(config: NetworkConfig, *, difference: bool, instructions: str | None = None) -> tuple[nn.Module, Program]:
     torch.manual_seed(0)
     network = VeloxSeg(config).eval()
     for name, parameter in network.named_parameters():
         if name.endswith(("bias", "table")):
             nn.init.normal_(parameter, std=0.2)
-    form = inference_form(network, "native", difference=difference)
-    weights = {name: tensor.numpy().copy() for name, tensor in form.state_dict().items()}
-    return form.double(), Program(config, weights)
+    form = inference_form(network, "openvino", difference=difference)
+    weights = {name: tensor.numpy().copy() for name, tensor in network.state_dict().items()}
+    return form.double(), Program(config, native_weights(config, weights, difference=difference), instructions)
 
 
 def window_of(config: NetworkConfig, seed: int = 0) -> np.ndarray:
@@ -50,10 +53,11 @@ def window_of(config: NetworkConfig, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape, np.float32)
 
 
+@pytest.mark.parametrize("instructions", library.built_sets())
 @pytest.mark.parametrize("config", VARIANTS.values(), ids=list(VARIANTS))
-def test_every_variant_is_the_network(config):
+def test_every_variant_is_the_network(config, instructions):
     assert is_supported(config)
-    form, program = build(config, difference=config.classes == 2)
+    form, program = build(config, difference=config.classes == 2, instructions=instructions)
     for seed in (0, 1):  # the second finds the buffers used
         window = window_of(config, seed)
         with torch.inference_mode():
@@ -92,6 +96,35 @@ def test_auto_takes_it_where_it_is(model, exported, monkeypatch):
         open_runtime(folder, "native")
 
 
+def test_the_widest_instruction_set_is_taken_and_vectors_follow_it():
+    """Of 16, 8 or 4 lanes; a panel holds whole vectors."""
+    first = library.built_sets()[0]
+    config = VARIANTS["s"]
+    _, program = build(config, difference=True)
+    assert program.library.instruction_set().decode() == first
+    assert program.vectors.lanes == {"avx512": 16, "avx2": 8, "neon": 4}[first]
+    assert program.vectors.panel % program.vectors.lanes == 0
+
+
+def test_info_names_the_instruction_set(exported, capsys):
+    assert main(["info", str(exported["native"])]) == 0
+    assert f"native kernels:  {library.built_sets()[0]}" in capsys.readouterr().out
+
+
+def test_a_processor_without_the_widest_set_uses_the_next(monkeypatch):
+    """As if the first library said that this processor lacks its instructions."""
+    first, *rest = library.built_sets()
+    if not rest:
+        pytest.skip("one instruction set only")
+    library.kernels.cache_clear()
+    monkeypatch.setitem(library.SETS, first, library.SETS[first]._replace(path=library.FOLDER / "none.so"))
+    assert library.built_sets() == rest
+    found = library.kernels()
+    library.kernels.cache_clear()
+    assert found is not None
+    assert found.instruction_set().decode() == rest[0]
+
+
 def test_a_library_of_other_sources_is_not_used(monkeypatch):
     library.kernels.cache_clear()
     monkeypatch.setattr(library, "source_hash", lambda: "of a later version")
@@ -120,7 +153,7 @@ def test_weights_that_do_not_fit_are_refused_before_they_are_used(damage, export
     if damage == "no tensors":
         path.write_bytes(b"junk")
     with pytest.raises(ModelError, match="export the model again"):
-        native_runtime.NativeRuntime(path, source.network, threads=1)
+        native_runtime.open_native(path, source, threads=1)
 
 
 def test_a_window_of_another_size_is_refused(exported):

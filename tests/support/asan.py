@@ -1,4 +1,4 @@
-"""Random networks in the native kernels under AddressSanitizer and UBSan: `make asan`.
+"""Random networks in the native kernels under AddressSanitizer and UBSan, in each instruction set: `make asan`.
 
     python tests/support/asan.py [--networks 500] [--seed 0]
     python tests/support/asan.py --prove
@@ -155,8 +155,8 @@ def exact(array: Any) -> Any:
     return np.array(array, np.float32, order="C", copy=True)
 
 
-def child(built: Path, networks: int, seed: int, *, prove: bool) -> None:
-    library.LIBRARY = built
+def child(name: str, built: Path, networks: int, seed: int, *, prove: bool) -> None:
+    library.SETS = {name: library.SETS[name]._replace(path=built)}
     for module in (memory, recorder, program):
         module.aligned = exact  # type: ignore[attr-defined]
     if prove:
@@ -187,16 +187,19 @@ def sanitizer() -> str | None:
     return str(path.resolve()) if path.is_absolute() else None
 
 
-def build(target: Path) -> None:
-    """Compiles the kernels with sanitizers."""
+def build(name: str, target: Path) -> None:
+    """Compiles the kernels of an instruction set with sanitizers."""
     sources = [str(path) for path in sorted(library.FOLDER.glob("*.c"))]
     flags = [f'-DSOURCES="{library.source_hash()}"', *FLAGS, *SANITIZERS]
-    subprocess.run(["gcc", *flags, "-mavx2", "-mfma", *sources, "-o", str(target), "-lm"], check=True)
+    subprocess.run(["gcc", *flags, *library.SETS[name].flags, *sources, "-o", str(target), "-lm"], check=True)
 
 
-def run(built: Path, networks: int, seed: int = 0, *, prove: bool = False) -> subprocess.CompletedProcess[str]:
+def run(
+    name: str, built: Path, networks: int, seed: int = 0, *, prove: bool = False
+) -> subprocess.CompletedProcess[str]:
     """Computes in a process that has the sanitizers loaded."""
-    command = [sys.executable, __file__, "--child", str(built), "--networks", str(networks), "--seed", str(seed)]
+    command = [sys.executable, __file__, "--child", name, str(built)]
+    command += ["--networks", str(networks), "--seed", str(seed)]
     return subprocess.run(
         [*command, *(["--prove"] if prove else [])],
         env={**os.environ, "LD_PRELOAD": sanitizer() or "", "ASAN_OPTIONS": OPTIONS, "OMP_NUM_THREADS": "1"},
@@ -212,23 +215,31 @@ def main() -> int:
     parser.add_argument("--networks", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--prove", action="store_true")
-    parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child is not None:
-        child(arguments.child, arguments.networks, arguments.seed, prove=arguments.prove)
+        name, built = arguments.child
+        child(name, Path(built), arguments.networks, arguments.seed, prove=arguments.prove)
         return 0
     if sanitizer() is None:
         raise SystemExit("gcc with AddressSanitizer is needed, and not here")
+    return max(
+        look_at(name, arguments.networks, arguments.seed, prove=arguments.prove) for name in library.built_sets()
+    )
+
+
+def look_at(name: str, networks: int, seed: int, *, prove: bool) -> int:
+    """Builds one instruction set and computes with it; an exit code."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        build(built := Path(folder) / "kernels.so")
-        done = run(built, arguments.networks, arguments.seed, prove=arguments.prove)
-    if arguments.prove:
+        build(name, built := Path(folder) / "kernels.so")
+        done = run(name, built, networks, seed, prove=prove)
+    if prove:
         found = "ERROR: AddressSanitizer" in done.stderr
         print("\n".join(done.stderr.splitlines()[:12]))
-        print("without the recorder's bounds the sanitizer finds F3" if found else "the sanitizer found nothing")
+        print(f"{name}: without the recorder's bounds the sanitizer {'finds F3' if found else 'found nothing'}")
         return 0 if found else 1
-    print(done.stdout, end="")
+    print(f"{name}: {done.stdout}", end="")
     if done.returncode:
         print("\n".join(done.stderr.splitlines()[-60:]), file=sys.stderr)
     print(f"{time.monotonic() - start:.0f} s, exit code {done.returncode}")

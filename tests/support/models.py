@@ -85,6 +85,11 @@ class Arithmetic:
         return np.stack([base * (k + 1) * 0.3 + np.sin(3 * k + base) + ramp * k for k in range(self.outputs)])[None]
 
 
+def write_quick(network, window, into: Path) -> None:
+    """A writer of graphs for tests of the cache: the bytes of the network's tensors."""
+    (into / "quick.bin").write_bytes(b"".join(tensor.numpy().tobytes() for tensor in network.state_dict().values()))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Graphs that tests make do not land in the user's cache."""

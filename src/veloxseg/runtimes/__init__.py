@@ -5,17 +5,20 @@ A new runtime is one file with its class, its opener and its writer, and one lin
 and imported when they are called, so that a help page imports neither numpy nor torch.
 
     opener(graph, folder, threads, device) → Runtime    `graph` is the last of the runtime's files
-    writer(network, window, folder)                     writes the runtime's files; see graph.py for the network's form
-    check(folder)                                       raises if this machine or this model is not for the runtime
+    writer(network, window, into)                       writes the runtime's files; see graph.py for the network's form
+    converter(folder, into)                             writes them from the weights, without torch and in no time; the
+                                                        opener then takes the weights as they are, too
+    check(folder)                                       raises if this machine is not for the runtime, or this model;
+                                                        None stands for any model
 """
 
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from veloxseg.errors import ConfigError, MissingDependencyError, ModelError, VeloxSegError, shown
+from veloxseg.extras import require, without
 
 if TYPE_CHECKING:
     from veloxseg.model_folder import ModelFolder
@@ -30,8 +33,10 @@ class Kind:
 
     opener: str
     files: tuple[str, ...]  # the last one is written last and stands for all
-    writer: str | None = None  # without one, `files` are those of every MODEL folder, and export copies them
+    writer: str | None = None
+    converter: str | None = None  # without it and a writer, `files` are those of every MODEL: export copies them
     package: str | None = None  # what must be installed
+    extra: str = ""  # the extra that brings it (extras.py)
     check: str | None = None
     cpu_only: bool = True
 
@@ -41,19 +46,26 @@ RUNTIMES: dict[str, Kind] = {
     "native": Kind(
         files=("native.safetensors",),
         opener=f"{HERE}.native.runtime:open_native",
-        writer=f"{HERE}.native.runtime:write_native",
+        converter=f"{HERE}.native.runtime:convert_native",
         check=f"{HERE}.native.runtime:check_native",
     ),
     "openvino": Kind(
         package="openvino",
+        extra="openvino",
         files=("model.bin", "model.xml"),
         opener=f"{HERE}.openvino:open_openvino",
         writer=f"{HERE}.openvino:write_openvino",
     ),
     "onnx": Kind(
-        package="onnxruntime", files=("model.onnx",), opener=f"{HERE}.onnx:open_onnx", writer=f"{HERE}.onnx:write_onnx"
+        package="onnxruntime",
+        extra="onnx",
+        files=("model.onnx",),
+        opener=f"{HERE}.onnx:open_onnx",
+        writer=f"{HERE}.onnx:write_onnx",
     ),
-    "torch": Kind(package="torch", files=("model.safetensors",), opener=f"{HERE}.torch:open_torch", cpu_only=False),
+    "torch": Kind(
+        package="torch", extra="train", files=("model.safetensors",), opener=f"{HERE}.torch:open_torch", cpu_only=False
+    ),
 }
 BUNDLE = "monai-bundle"  # what `export` writes besides: for MONAI's own tools, see bundle.py
 
@@ -69,8 +81,8 @@ def open_runtime(
 ) -> "Runtime":
     """The runtime of that name for a model; `auto` takes the fastest that can compute it here.
 
-    All but torch read a graph and never import torch. A folder that holds weights only is turned into a graph once,
-    by torch, and the graph is cached (see cache.py).
+    The native kernels take weights as they are. Other runtimes read a graph: a folder that holds weights only is turned
+    into one once, by torch, and the graph is cached (see cache.py). But for that, only runtime torch imports torch.
     """
     from veloxseg.runtimes.cache import find_graph
 
@@ -88,12 +100,12 @@ def open_runtime(
     return function(kind.opener)(find_graph(folder, runtime), folder, threads=threads, device=device)
 
 
-def obstacle(folder: "ModelFolder", runtime: str) -> VeloxSegError | None:
-    """Why a runtime cannot compute a model on this machine, or None if it can."""
+def obstacle(folder: "ModelFolder | None", runtime: str) -> VeloxSegError | None:
+    """Why a runtime cannot compute a model, or any model at all, on this machine; None if it can."""
     kind = RUNTIMES[runtime]
-    if kind.package is not None and find_spec(kind.package) is None:
-        return MissingDependencyError(f"runtime {runtime} needs {kind.package}; pip install {kind.package}")
     try:
+        if kind.package is not None:
+            require(kind.extra, f"runtime {runtime}", [kind.package])
         if kind.check is not None:
             function(kind.check)(folder)
     except VeloxSegError as error:
@@ -103,11 +115,15 @@ def obstacle(folder: "ModelFolder", runtime: str) -> VeloxSegError | None:
 
 def usable_runtimes(folder: "ModelFolder") -> list[str]:
     """Runtimes that can compute this model here from what its folder holds, the fastest first."""
-    return [
-        name
-        for name, kind in RUNTIMES.items()
-        if (folder.weights.is_file() or (folder.path / kind.files[-1]).is_file()) and obstacle(folder, name) is None
-    ]
+    return [name for name in RUNTIMES if _has_files(folder, name) and obstacle(folder, name) is None]
+
+
+def _has_files(folder: "ModelFolder", runtime: str) -> bool:
+    """Whether a runtime finds what it reads in a folder, or weights of which it can be made here."""
+    kind = RUNTIMES[runtime]
+    if (folder.path / kind.files[-1]).is_file():
+        return True
+    return folder.weights.is_file() and (kind.converter is not None or not without("torch"))
 
 
 def choose_runtime(folder: "ModelFolder", device: str = "cpu") -> str:
@@ -116,7 +132,18 @@ def choose_runtime(folder: "ModelFolder", device: str = "cpu") -> str:
         return next(name for name, kind in RUNTIMES.items() if not kind.cpu_only)
     if usable := usable_runtimes(folder):
         return usable[0]
-    raise ModelError(
-        f"{folder.path} holds no weights, and no graph that an installed runtime reads; "
-        "pip install openvino or onnxruntime"
+    raise _nothing_computes(folder)
+
+
+def _nothing_computes(folder: "ModelFolder") -> VeloxSegError:
+    """Why no runtime takes a model here, and what to install."""
+    held = [name for name, kind in RUNTIMES.items() if (folder.path / kind.files[-1]).is_file()]
+    if not held:
+        found = ", ".join(sorted(path.name for path in folder.path.iterdir()))
+        return ModelError(f"{folder.path} holds neither weights nor a graph (found {found}); export the model again")
+    if not folder.weights.is_file() and (reason := obstacle(folder, held[0])) is not None:
+        return reason
+    why = str(obstacle(folder, "native")).partition(";")[0]
+    return MissingDependencyError(
+        f"nothing here can compute {folder.path}: {why}, and torch is not installed; pip install 'veloxseg[train]'"
     )

@@ -63,11 +63,16 @@ def remove_unused(place: Path) -> None:
 
 
 def find_graph(folder: ModelFolder, runtime: str) -> Path:
-    """The graph file for a runtime; a model with weights only is converted, once, which takes some seconds."""
+    """The file that a runtime opens; a model with weights only is converted, once, which takes some seconds.
+
+    A runtime that has a converter takes the weights themselves: what it makes of them is not worth keeping.
+    """
     files = RUNTIMES[runtime].files
     name = files[-1]
     if (folder.path / name).is_file():
         return folder.path / name
+    if RUNTIMES[runtime].converter is not None and folder.weights.is_file():
+        return folder.weights
     if not folder.weights.is_file():
         held = ", ".join(sorted(p.name for p in folder.path.iterdir()))
         raise ModelError(

@@ -1,5 +1,7 @@
 """The inference form of VeloxSeg: the same function, written so that OpenVINO and onnxruntime get a clean graph.
 
+The native kernels have the same form, made by numpy: native/weights.py.
+
 What differs from the network in `model/`, each exact up to rounding:
 - constants are made once: position bias, up-sampling matrices, layer norms and 1/√C multiplied into the weights;
 - tokens are plain (N, C) matrices, one per modality, so that every projection has a constant weight;

@@ -48,8 +48,6 @@ STYLES = {
     # onnxruntime's own norm is exact enough and its pooling slow; it has a direct convolution in 2-D only, in 3-D
     # it copies every voxel once for each weight
     "onnx": Style(two_step_mean=False, least_group=1, planes=True, pairs=False),
-    # native/groups.c has groups of 4, two in a vector
-    "native": Style(two_step_mean=False, least_group=4, planes=False, pairs=False),
 }
 
 FEW_VOXELS = 2048  # their mean needs no two steps: a sum of so few loses a digit at most

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from veloxseg.errors import MissingDependencyError, ModelError
+from veloxseg.errors import ModelError
+from veloxseg.extras import require
 from veloxseg.files import atomic_path
 from veloxseg.model_folder import ModelFolder
 from veloxseg.runtimes.runtime import check_inputs, first_line
@@ -61,15 +62,9 @@ class OnnxRuntime:
 
 def write_onnx(network: "nn.Module", window: "Tensor", into: Path) -> None:
     """Writes model.onnx, the weights inside."""
+    require("onnx", "writing ONNX")
     import torch
 
-    try:
-        import onnx  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"writing ONNX needs {error.name}, which is not installed; pip install 'veloxseg[onnx]'"
-        ) from error
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it misses torchvision, which is not needed
     options: dict[str, Any] = {"dynamo": True, "external_data": False, "verbose": False}
     with torch.no_grad():
@@ -82,6 +77,7 @@ def write_onnx(network: "nn.Module", window: "Tensor", into: Path) -> None:
 
 def quiet_onnxruntime() -> Any:
     """onnxruntime reports since version 1.29, unless this variable is set when the library is loaded."""
+    require("onnx", "runtime onnx", ["onnxruntime"])
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     import onnxruntime
 

@@ -13,6 +13,7 @@ from xml.parsers import expat
 import numpy as np
 
 from veloxseg.errors import ModelError, shown
+from veloxseg.extras import require
 from veloxseg.files import atomic_path, sha256
 from veloxseg.model_folder import ModelFolder
 from veloxseg.runtimes.cache import cached_folder
@@ -126,6 +127,7 @@ def write_openvino(network: "nn.Module", window: "Tensor", into: Path) -> None:
 
 def quiet_openvino() -> Any:
     """openvino without openvino_telemetry: where that cannot be imported, OpenVINO has a stand-in that does nothing."""
+    require("openvino", "runtime openvino")
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     import openvino
 

@@ -37,15 +37,18 @@ EXPORT void gather(const Pair *p, const float *x, N width, N first, N count, flo
                             }
 }
 
-/* One window and head: softmax(q k' + bias) v. Lanes are 8 queries, so that nothing is summed across lanes.
-   tokens: (count, row) with q, k, v at their places; bias: (key, queries padded to 8) */
+/* One window and head: softmax(q k' + bias) v. Lanes are queries, so that nothing is summed across lanes.
+   tokens: (count, row) with q, k, v at their places; bias: (key, queries padded to LANES) */
 INLINE void attend(int dk, int dv, const float *q, const float *k, const float *v, N row, N count, N padded,
                    const float *bias, float *scores, float *out, N out_row) {
-    for (N i = 0; i < count; i += 8) {
-        N lanes = count - i < 8 ? count - i : 8;
+    for (N i = 0; i < count; i += LANES) {
+        N lanes = count - i < LANES ? count - i : LANES;
         V query[MOST], sum = {}, highest = all(-INFINITY), result[MOST];
-        for (int c = 0; c < dk; c++)
-            for (N l = 0; l < 8; l++) query[c][l] = l < lanes ? q[(i + l) * row + c] : 0;
+        for (int c = 0; c < dk; c++) {
+            float lane[LANES] = {};
+            for (N l = 0; l < lanes; l++) lane[l] = q[(i + l) * row + c];
+            query[c] = load(lane, LANES);
+        }
         for (N j = 0; j < count; j++) {
             V s = *(const V *)(bias + j * padded + i);
             UNROLL for (int c = 0; c < dk; c++) s += query[c] * k[j * row + c];
@@ -94,8 +97,9 @@ EXPORT void scatter(const Pair *p, const float *tokens, N count, N channels, con
                     const float *from = tokens;
                     if (upsampling) {
                         float *to = panel;
-                        for (N c = 0; c < channels; c += 16) {
-                            N left = channels - c, lanes = left > 8 ? 16 : 8;
+                        for (N c = 0; c < channels; c += PANEL) {
+                            N left = channels - c, whole = (left + LANES - 1) / LANES * LANES;
+                            N lanes = whole < PANEL ? whole : PANEL;
                             for (N t = 0; t < count; t++, to += lanes)
                                 for (N l = 0; l < lanes; l++) to[l] = l < left ? tokens[t * channels + c + l] : 0;
                         }

@@ -1,10 +1,11 @@
 """What each kernel reads and writes, computed from its arguments as its loops in C do, and compared with its buffers.
 
 Kernels trust addresses and sizes. A configuration that lies (a negative window, widths that do not divide) must end
-here, in a ModelError, and not in memory that belongs to somebody else. Vectors count whole: a loop over channels in
-steps of 8 touches all 8 of its last step.
+here, in a ModelError, and not in memory that belongs to somebody else. Channels count as they are, because kernels
+load and store a part of their last vector; packed weights, biases of products, and queries count in whole vectors.
 
-For each kernel there is one function here, with the arguments of the C function. It yields one `Use` per buffer.
+For each kernel there is one function here, with the arguments of the C function behind the vectors that the library
+computes with. It yields one `Use` per buffer.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -12,13 +13,14 @@ from typing import Any, NamedTuple
 
 from veloxseg.errors import ModelError
 from veloxseg.runtimes.native.library import Pair
-from veloxseg.runtimes.native.memory import LANES, Job, Span, lanes_of_panels
+from veloxseg.runtimes.native.memory import Job, Span, Vectors
 
 __all__ = ["check"]
 
 HEAD_CHANNELS = 128  # MOST of attention.c
 CUBE = 64  # outputs of the head for one class and voxel
-KERNELS = (1, 3, 5, 7)  # sizes that groups.c has
+KERNELS = (1, 3, 5, 7)  # sizes that groups.c has, for groups of so many channels:
+GROUPS = (4, 8)
 
 Loop = tuple[int, int]  # how often it runs, and by how many floats it moves on
 
@@ -32,9 +34,9 @@ class Use(NamedTuple):
     stop: int
 
 
-def check(kernel: str, arguments: tuple[Any, ...]) -> None:
+def check(kernel: str, arguments: tuple[Any, ...], vectors: Vectors) -> None:
     """Raises unless everything that the kernel will touch lies in its buffers."""
-    for use in USES[kernel](*arguments):
+    for use in USES[kernel](vectors, *arguments):
         if use.place is None:
             continue
         first, size = use.place.first, use.place.array.size
@@ -61,36 +63,32 @@ def _use(what: str, place: Span | None, loops: Iterable[Loop], width: int) -> Us
     return Use(what, place, sum(min(0, move) for move in moves), sum(max(0, move) for move in moves) + width)
 
 
-def _whole(channels: int, lanes: int = LANES) -> int:
-    return -(-channels // lanes) * lanes
-
-
 # ---- products.c ---------------------------------------------------------------------------------------------
 
 
-def _inputs(kernel: str, job: Job) -> Iterator[Use]:
+def _inputs(kernel: str, vectors: Vectors, job: Job) -> Iterator[Use]:
     """All but the output, which `product` and `head` have in different places."""
     nx, ny, nz = job.size
     _require(kernel, nx=nx, ny=ny, nz=nz, segments=len(job.offsets), run=job.run, outputs=job.outputs)
-    lanes = lanes_of_panels(job.outputs)
+    lanes = vectors.whole(job.outputs)
     x = _use("x", job.x.place, zip(job.size, job.x.steps, strict=True), job.run)
     yield x._replace(low=x.low + int(job.offsets.min()), stop=x.stop + int(job.offsets.max()))
     yield Use("weight", Span(job.weight), 0, len(job.offsets) * job.run * lanes)
     yield Use("bias", None if job.bias is None else Span(job.bias), 0, lanes)
 
 
-def product(job: Job) -> Iterator[Use]:
-    yield from _inputs("product", job)
+def product(vectors: Vectors, job: Job) -> Iterator[Use]:
+    yield from _inputs("product", vectors, job)
     loops = list(zip(job.size, job.out.steps, strict=True))
     yield _use("out", job.out.place, loops, job.outputs)
     if job.residual is not None:
-        if job.outputs % LANES or job.residual.steps != job.out.steps:
-            _refuse("product", f"a residual for {job.outputs} outputs, no multiple of {LANES}, or of other steps")
+        if job.residual.steps != job.out.steps:
+            _refuse("product", f"a residual with steps {job.residual.steps}, not {job.out.steps}")
         yield _use("residual", job.residual.place, loops, job.outputs)
 
 
-def head(job: Job, line: Span) -> Iterator[Use]:
-    yield from _inputs("head", job)
+def head(vectors: Vectors, job: Job, line: Span) -> Iterator[Use]:
+    yield from _inputs("head", vectors, job)
     nx, ny, nz = job.size
     if job.outputs % CUBE:
         _refuse("head", f"{job.outputs} outputs, no multiple of {CUBE}")
@@ -101,48 +99,49 @@ def head(job: Job, line: Span) -> Iterator[Use]:
 # ---- groups.c, norms.c, voxels.c ----------------------------------------------------------------------------
 
 
-def group4(
-    x: Span, sx: int, sy: int, weight: Span, bias: Span | None, out: Span, nx: int, ny: int, nz: int, channels: int,
-    size: int,
+def group(
+    vectors: Vectors, x: Span, sx: int, sy: int, weight: Span, bias: Span | None, out: Span, nx: int, ny: int, nz: int,
+    channels: int, width: int, size: int,
 ) -> Iterator[Use]:  # fmt: skip
-    _require("group4", nx=nx, ny=ny, nz=nz, channels=channels)
+    _require("group", nx=nx, ny=ny, nz=nz, channels=channels)
     if size not in KERNELS:
-        _refuse("group4", f"a kernel of size {size}, not one of {KERNELS}")
-    wide = _whole(channels)
+        _refuse("group", f"a kernel of size {size}, not one of {KERNELS}")
+    if width not in GROUPS or channels % width or width > max(GROUPS[0], vectors.lanes // 2):
+        _refuse("group", f"groups of {width} among {channels} channels")
     more = size - 1
-    yield _use("x", x, [(nx + more, sx), (ny + more, sy), (nz + more, channels)], wide)
-    yield Use("weight", weight, 0, wide // LANES * size**3 * 4 * LANES)
-    yield Use("bias", bias, 0, wide)
-    yield _use("out", out, [(nx * ny * nz, channels)], wide)
+    yield _use("x", x, [(nx + more, sx), (ny + more, sy), (nz + more, channels)], channels)
+    yield Use("weight", weight, 0, vectors.whole(channels) * size**3 * width)
+    yield Use("bias", bias, 0, channels)
+    yield _use("out", out, [(nx * ny * nz, channels)], channels)
 
 
 def statistics(
-    x: Span, sx: int, sy: int, nx: int, ny: int, nz: int, channels: int, mean: Span, scale: Span
+    _: Vectors, x: Span, sx: int, sy: int, nx: int, ny: int, nz: int, channels: int, mean: Span, scale: Span
 ) -> Iterator[Use]:
     _require("statistics", nx=nx, ny=ny, nz=nz, channels=channels)
-    yield _use("x", x, [(nx, sx), (ny, sy), (nz, channels)], _whole(channels))
-    yield Use("mean", mean, 0, _whole(channels))
-    yield Use("scale", scale, 0, _whole(channels))
+    yield _use("x", x, [(nx, sx), (ny, sy), (nz, channels)], channels)
+    yield Use("mean", mean, 0, channels)
+    yield Use("scale", scale, 0, channels)
 
 
 def normalise(
-    x: Span, sx: int, sy: int, mean: Span, scale: Span, activate: int, other: Span | None, out: Span, ox: int, oy: int,
-    nx: int, ny: int, nz: int, channels: int,
+    vectors: Vectors, x: Span, sx: int, sy: int, mean: Span, scale: Span, activate: int, other: Span | None, out: Span,
+    ox: int, oy: int, nx: int, ny: int, nz: int, channels: int,
 ) -> Iterator[Use]:  # fmt: skip
-    yield from statistics(x, sx, sy, nx, ny, nz, channels, mean, scale)
+    yield from statistics(vectors, x, sx, sy, nx, ny, nz, channels, mean, scale)
     to = [(nx, ox), (ny, oy), (nz, channels)]
-    yield _use("other", other, to, _whole(channels))
-    yield _use("out", out, to, _whole(channels))
+    yield _use("other", other, to, channels)
+    yield _use("out", out, to, channels)
 
 
-def layer_norm(x: Span, out: Span, rows: int, channels: int) -> Iterator[Use]:
+def layer_norm(_: Vectors, x: Span, out: Span, rows: int, channels: int) -> Iterator[Use]:
     _require("layer_norm", rows=rows, channels=channels)
-    yield _use("x", x, [(rows, channels)], _whole(channels))
-    yield _use("out", out, [(rows, channels)], _whole(channels))
+    yield _use("x", x, [(rows, channels)], channels)
+    yield _use("out", out, [(rows, channels)], channels)
 
 
 def cells(
-    feature: Span, sx: int, sy: int, cell: Span, nx: int, ny: int, nz: int, channels: int, spread: int
+    _: Vectors, feature: Span, sx: int, sy: int, cell: Span, nx: int, ny: int, nz: int, channels: int, spread: int
 ) -> Iterator[Use]:
     _require("cells", nx=nx, ny=ny, nz=nz, channels=channels)
     yield _use("feature", feature, [(2 * nx, sx), (2 * ny, sy)], 2 * nz * channels)
@@ -150,8 +149,8 @@ def cells(
 
 
 def place(
-    image: Span | None, ic: int, ix: int, iy: int, out: Span, oc: int, ox: int, oy: int, channels: int, nx: int,
-    ny: int, nz: int,
+    _: Vectors, image: Span | None, ic: int, ix: int, iy: int, out: Span, oc: int, ox: int, oy: int, channels: int,
+    nx: int, ny: int, nz: int,
 ) -> Iterator[Use]:  # fmt: skip
     """The image is the caller's array, whose shape the program compares with its own for every window."""
     _require("place", channels=channels, nx=nx, ny=ny, nz=nz)
@@ -176,31 +175,31 @@ def _windows(kernel: str, pair: Pair) -> tuple[int, int]:
     return windows, tokens
 
 
-def gather(pair: Pair, x: Span, width: int, first: int, count: int, out: Span) -> Iterator[Use]:
+def gather(_: Vectors, pair: Pair, x: Span, width: int, first: int, count: int, out: Span) -> Iterator[Use]:
     windows, tokens = _windows("gather", pair)
     _require("gather", width=width, count=count)
     _require("gather", least=0, first=first)
-    wide = _whole(count, 4)
+    wide = -(-count // 4) * 4
     yield _use("x", x, [(pair.modalities * pair.nx * pair.ny * pair.nz, width)], first + wide)
     yield _use("out", out, [(windows * tokens, count)], wide)
 
 
 def attention(
-    tokens: Span, windows: int, count: int, heads: int, dk: int, dv: int, bias: Span, padded: int, scores: Span,
-    out: Span,
+    vectors: Vectors, tokens: Span, windows: int, count: int, heads: int, dk: int, dv: int, bias: Span, padded: int,
+    scores: Span, out: Span,
 ) -> Iterator[Use]:  # fmt: skip
     _require("attention", windows=windows, count=count, heads=heads, dk=dk, dv=dv)
     if max(dk, dv) > HEAD_CHANNELS:
         _refuse("attention", f"heads of {dk} and {dv} channels, above {HEAD_CHANNELS}")
     yield Use("tokens", tokens, 0, windows * count * heads * (2 * dk + dv))
-    yield _use("bias", bias, [(heads * count, padded)], _whole(count))
-    yield Use("scores", scores, 0, count * LANES)
+    yield _use("bias", bias, [(heads * count, padded)], vectors.whole(count))
+    yield Use("scores", scores, 0, count * vectors.lanes)
     yield Use("out", out, 0, windows * count * heads * dv)
 
 
 def scatter(
-    pair: Pair, tokens: Span, count: int, channels: int, upsampling: Span | None, panel: Span, out: Span, width: int,
-    first: int,
+    vectors: Vectors, pair: Pair, tokens: Span, count: int, channels: int, upsampling: Span | None, panel: Span,
+    out: Span, width: int, first: int,
 ) -> Iterator[Use]:  # fmt: skip
     windows, _ = _windows("scatter", pair)
     _require("scatter", count=count, channels=channels, width=width)
@@ -210,13 +209,13 @@ def scatter(
     yield _use("tokens", tokens, [(windows, count * channels)], read * channels)
     if upsampling is not None:
         yield Use("upsampling", upsampling, 0, big * count)
-        yield Use("panel", panel, 0, count * lanes_of_panels(channels))
+        yield Use("panel", panel, 0, count * vectors.whole(channels))
     yield _use("out", out, [(pair.modalities * pair.nx * pair.ny * pair.nz, width)], first + channels)
 
 
 USES: dict[str, Callable[..., Iterator[Use]]] = {
     function.__name__: function
     for function in (
-        product, head, group4, statistics, normalise, layer_norm, cells, place, gather, attention, scatter,
+        product, head, group, statistics, normalise, layer_norm, cells, place, gather, attention, scatter,
     )
 }  # fmt: skip

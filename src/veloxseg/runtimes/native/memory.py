@@ -13,24 +13,20 @@ import numpy.typing as npt
 
 from veloxseg.types import Floats, Size
 
-__all__ = [
-    "FLOAT",
-    "LANES",
-    "PANEL",
-    "Feature",
-    "Floats",
-    "Grid",
-    "Job",
-    "Span",
-    "aligned",
-    "along_z",
-    "lanes_of_panels",
-    "pack",
-    "rows",
-]
+__all__ = ["FLOAT", "Feature", "Floats", "Grid", "Job", "Span", "Vectors", "aligned", "along_z", "pack", "rows"]
 
-LANES, PANEL = 8, 16  # numbers of a vector; outputs that are computed together
 FLOAT = 4  # bytes
+
+
+class Vectors(NamedTuple):
+    """What the loaded library computes with, see vectors.h; buffers and packed weights follow it."""
+
+    lanes: int  # numbers of a vector
+    panel: int  # outputs that are computed together, some vectors of them
+
+    def whole(self, count: int) -> int:
+        """A count in whole vectors."""
+        return -(-count // self.lanes) * self.lanes
 
 
 class Span(NamedTuple):
@@ -110,19 +106,12 @@ def along_z(weight_KCXYZ: Floats) -> Floats:
     return weight_KCXYZ.transpose(0, 2, 3, 4, 1).reshape(len(weight_KCXYZ), -1)
 
 
-def lanes_of_panels(outputs: int) -> int:
-    """Outputs in whole panels, as `pack` lays them out."""
-    full, rest = divmod(outputs, PANEL)
-    return full * PANEL + (0 if rest == 0 else LANES if rest <= LANES else PANEL)
-
-
-def pack(weight_KC: Floats) -> Floats:
-    """Panels of 16 outputs, each (C, 16); a last panel of up to 8 outputs has 8."""
+def pack(weight_KC: Floats, vectors: Vectors) -> Floats:
+    """Panels of outputs, each (C, panel); the last one has as many whole vectors as its outputs need."""
     panels = []
-    for first in range(0, len(weight_KC), PANEL):
-        part = weight_KC[first : first + PANEL]
-        lanes = PANEL if len(part) > LANES else LANES
-        panels.append(np.pad(part.T, ((0, 0), (0, lanes - len(part)))).ravel())
+    for first in range(0, len(weight_KC), vectors.panel):
+        part = weight_KC[first : first + vectors.panel]
+        panels.append(np.pad(part.T, ((0, 0), (0, vectors.whole(len(part)) - len(part)))).ravel())
     return aligned(np.concatenate(panels))
 
 

@@ -2,65 +2,73 @@
 
 #include "products.h"
 
-/* rows x vectors of 8 outputs, kept in registers; `keep` of the last vector's outputs are stored */
+#define MOST_ROWS(vectors) (SUMS / (vectors))
+
+/* rows x vectors of outputs, kept in registers; `keep` of the last vector's outputs are stored */
 INLINE void tile(int rows, int vectors, const Product *p, const float *x, const float *w, const float *bias,
                  const float *residual, float *out, N keep) {
-    V sum[12][2];
+    V sum[SUMS][VECTORS];
     UNROLL for (int v = 0; v < vectors; v++) {
         V start = bias ? ((const V *)bias)[v] : (V){};
         UNROLL for (int r = 0; r < rows; r++) sum[r][v] = start;
     }
     N segments = p->segments, run = p->run, step = p->sz;
     for (N s = 0; s < segments; s++) {
-        const float *from[4]; /* one for 3 rows: an address may have one more register, times 1, 2, 4 or 8 */
+        const float *from[SUMS / 3]; /* one for 3 rows: an address may have one more register, times 1, 2, 4 or 8 */
         UNROLL for (int q = 0; 3 * q < rows; q++) from[q] = x + p->offsets[s] + 3 * q * step;
-        for (N k = 0; k < run; k++, w += 8 * vectors) {
-            V first = ((const V *)w)[0], second = vectors > 1 ? ((const V *)w)[1] : first;
+        for (N k = 0; k < run; k++, w += LANES * vectors) {
+            V weight[VECTORS];
+            UNROLL for (int v = 0; v < vectors; v++) weight[v] = ((const V *)w)[v];
             UNROLL for (int r = 0; r < rows; r++) {
                 V value = all(from[r / 3][r % 3 * step]);
-                sum[r][0] += value * first;
-                if (vectors > 1) sum[r][1] += value * second;
+                UNROLL for (int v = 0; v < vectors; v++) sum[r][v] += value * weight[v];
             }
             UNROLL for (int q = 0; 3 * q < rows; q++) from[q]++;
         }
     }
     UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vectors; v++) {
+        N at = r * p->oz + LANES * v, whole = v < vectors - 1 ? LANES : keep;
         V y = p->activate ? gelu(sum[r][v]) : sum[r][v];
-        float *to = out + r * p->oz + 8 * v;
-        if (v == vectors - 1 && keep < 8) {
-            memcpy(to, &y, keep * sizeof(float));
-        } else {
-            if (residual) y += p->factor * *(const V *)(residual + r * p->oz + 8 * v);
-            *(V *)to = y;
-        }
+        if (residual) y += p->factor * load(residual + at, whole);
+        store(out + at, y, whole);
     }
 }
 
-#define TILE(rows, vectors) case rows: tile(rows, vectors, p, x, w, bias, residual, out, keep); break;
-static void wide(N rows, const Product *p, const float *x, const float *w, const float *bias, const float *residual,
-                 float *out, N keep) {
-    switch (rows) { TILE(1, 2) TILE(2, 2) TILE(3, 2) TILE(4, 2) TILE(5, 2) TILE(6, 2) }
-}
-static void narrow(N rows, const Product *p, const float *x, const float *w, const float *bias,
-                   const float *residual, float *out, N keep) {
-    switch (rows) {
-        TILE(1, 1) TILE(2, 1) TILE(3, 1) TILE(4, 1) TILE(5, 1) TILE(6, 1)
-        TILE(7, 1) TILE(8, 1) TILE(9, 1) TILE(10, 1) TILE(11, 1) TILE(12, 1)
+/* as many rows as there are, up to those that fit the registers */
+#define TILE(rows, vectors) \
+    case rows: if (rows <= MOST_ROWS(vectors)) tile(rows, vectors, p, x, w, bias, residual, out, keep); break;
+#define SIX(first, vectors) \
+    TILE(first, vectors) TILE(first + 1, vectors) TILE(first + 2, vectors) \
+    TILE(first + 3, vectors) TILE(first + 4, vectors) TILE(first + 5, vectors)
+#define TILES(name, vectors) \
+    static void name(N rows, const Product *p, const float *x, const float *w, const float *bias, \
+                     const float *residual, float *out, N keep) { \
+        switch (rows) { SIX(1, vectors) SIX(7, vectors) SIX(13, vectors) SIX(19, vectors) } \
     }
-}
+TILES(tiles_1, 1)
+TILES(tiles_2, 2)
+#if VECTORS == 4
+TILES(tiles_3, 3)
+TILES(tiles_4, 4)
+#else
+#define tiles_3 NULL
+#define tiles_4 NULL
+#endif
 
 void product_line(const Product *p, const float *x, const float *residual, float *out) {
+    void (*const tiles[])(N, const Product *, const float *, const float *, const float *, const float *, float *, N)
+        = {NULL, tiles_1, tiles_2, tiles_3, tiles_4};
     const float *w = p->weight;
-    for (N m = 0; m < p->outputs; m += 16) {
-        N left = p->outputs - m, two = left > 8, most = two ? 6 : 12;
-        N keep = two ? (left >= 16 ? 8 : left - 8) : left;
+    for (N m = 0; m < p->outputs; m += PANEL) {
+        N left = p->outputs - m < PANEL ? p->outputs - m : PANEL;
+        N vectors = (left + LANES - 1) / LANES, keep = left - (vectors - 1) * LANES, most = MOST_ROWS(vectors);
         const float *bias = p->bias ? p->bias + m : NULL;
         for (N z = 0; z < p->nz; z += most) {
             N rows = p->nz - z < most ? p->nz - z : most;
-            (two ? wide : narrow)(rows, p, x + z * p->sz, w, bias, residual ? residual + z * p->oz + m : NULL,
-                                  out + z * p->oz + m, keep);
+            tiles[vectors](rows, p, x + z * p->sz, w, bias, residual ? residual + z * p->oz + m : NULL,
+                           out + z * p->oz + m, keep);
         }
-        w += p->segments * p->run * (two ? 16 : 8);
+        w += p->segments * p->run * vectors * LANES;
     }
 }
 

@@ -8,7 +8,8 @@
 /* out[v, m] = act(bias[m] + sum over s, k of x[start(v) + offset[s] + k] w[s, k, m]) + factor * residual[v, m]
 
    A voxel's inputs are `segments` runs of `run` floats: one for a linear map, one per (x, y) of the kernel for a
-   convolution. Weights come in panels of 16 outputs, each (segment, run, 16); a last panel may have 8. */
+   convolution. Weights come in panels of PANEL outputs, each (segment, run, PANEL); the last panel has as many whole
+   vectors as its outputs need. */
 typedef struct {
     const float *x, *weight, *bias, *residual;
     float *out;

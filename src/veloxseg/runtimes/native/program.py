@@ -1,6 +1,6 @@
 """The network as a list of kernel calls on fixed buffers, made once and replayed for every window.
 
-The same computation as graph.py, from the same prepared weights, in the kernels of this folder.
+The same computation as graph.py, in the kernels of this folder, from weights that weights.py prepares.
 
 Legend: M modality, N voxel, C channel, K output, XYZ space.
 """
@@ -13,15 +13,16 @@ import numpy as np
 
 from veloxseg.errors import ModelError
 from veloxseg.model.config import STAGES, STRIDES, NetworkConfig, PairedWindow
-from veloxseg.runtimes.native.bounds import HEAD_CHANNELS, check
+from veloxseg.runtimes.native.bounds import GROUPS, HEAD_CHANNELS, check
 from veloxseg.runtimes.native.library import Pair
-from veloxseg.runtimes.native.memory import FLOAT, LANES, PANEL, Feature, Floats, Grid, Span, aligned, along_z, rows
+from veloxseg.runtimes.native.memory import FLOAT, Feature, Floats, Grid, Span, aligned, along_z, rows
 from veloxseg.runtimes.native.recorder import Recorder
 from veloxseg.types import Size
 
 __all__ = ["Program", "is_supported"]
 
-NARROW, LARGEST = 4, 7  # channels per group and kernel size of groups.c; wider groups are products
+UNIT = 8  # channels that every instruction set computes without waste come in multiples of it
+NARROW, LARGEST = GROUPS[0], 7  # least channels per group, and kernel size, of groups.c
 
 
 def is_supported(config: NetworkConfig) -> bool:
@@ -29,16 +30,16 @@ def is_supported(config: NetworkConfig) -> bool:
     return (
         config.attention == "paired"
         and config.head == "pixel_shuffle"
-        and config.base_width % LANES == 0
-        and config.transformer_width % LANES == 0
-        and all(size % LANES == 0 or NARROW % size == 0 for size in config.group_sizes)
+        and all(width % UNIT == 0 for width in (*config.widths, *config.hidden, *config.transformer_hidden))
+        and config.transformer_width % UNIT == 0
+        and all(size % UNIT == 0 or NARROW % size == 0 for size in config.group_sizes)
         and max(config.kernel_sizes) <= LARGEST
-        and all(size % 4 == 0 and _value_width(config, k) <= HEAD_CHANNELS for k, size in enumerate(config.head_sizes))
-        and all(len(config.pairs(k)) * config.heads[k] * config.head_sizes[k] % LANES == 0 for k in range(STAGES))
+        and all(size % 4 == 0 and value_width(config, k) <= HEAD_CHANNELS for k, size in enumerate(config.head_sizes))
+        and all(len(config.pairs(k)) * config.heads[k] * config.head_sizes[k] % UNIT == 0 for k in range(STAGES))
     )  # fmt: skip
 
 
-def _value_width(config: NetworkConfig, stage: int) -> int:
+def value_width(config: NetworkConfig, stage: int) -> int:
     """Channels of V in one head of one pair: as many times those of Q as it takes to reach the stage's width."""
     keys = len(config.pairs(stage)) * config.heads[stage] * config.head_sizes[stage]
     return config.head_sizes[stage] * -(-config.transformer_widths[stage] // keys)
@@ -47,8 +48,8 @@ def _value_width(config: NetworkConfig, stage: int) -> int:
 class Program(Recorder):
     """(1, C, X, Y, Z) → (1, K, X, Y, Z), as `InferenceForm` of graph.py. Not for two threads at the same time."""
 
-    def __init__(self, config: NetworkConfig, weights: Mapping[str, Floats]) -> None:
-        super().__init__(weights, border=max(1, *(size // 2 for size in config.kernel_sizes)))
+    def __init__(self, config: NetworkConfig, weights: Mapping[str, Floats], instructions: str | None = None) -> None:
+        super().__init__(weights, max(1, *(size // 2 for size in config.kernel_sizes)), instructions)
         self.config = config
         reach = STRIDES[0] - 1
         x, y, z = config.patch
@@ -56,7 +57,7 @@ class Program(Recorder):
         shape = (sum(config.in_channels), *config.patch)
         target = [step // FLOAT for step in self.image.strides[:3]]
         self._entry: tuple[Any, ...] = (self._inner(0), *target, *shape)
-        check("place", (None, 0, 0, 0, *self._entry))
+        check("place", (None, 0, 0, 0, *self._entry), self.vectors)
         self._build()
         self.weights = {}
 
@@ -83,13 +84,14 @@ class Program(Recorder):
         for k in range(STAGES):
             name, size = f"encoder.{k}", config.feature(k)
             for block in range(config.transformer_depths[k]):
-                tokens = self._token_block(f"{name}.tokens.{block}", k, tokens)
+                hidden = config.hidden_width("tokens", k, block)
+                tokens = self._token_block(f"{name}.tokens.{block}", k, tokens, hidden)
             total = self.feature(size, config.widths[k])
             with self.scratch():
-                self.normalise(self._stem() if fused is None else self._down(name, fused), total)
+                self.normalise(self._stem() if fused is None else self._down(name, fused, config.widths[k]), total)
             with self.scratch():
                 self.normalise(self._join(f"{name}.join", tokens, size, config.widths[k]), total, add=total)
-            fused = self._jlc_blocks(f"{name}.blocks", k, total)
+            fused = self._jlc_blocks(f"{name}.blocks", "encoder", k, total)
             encoded.append(fused)
             if k + 1 < STAGES:
                 tokens = self._merge(f"{name}.merges", tokens, config.feature(k + 1))
@@ -97,16 +99,16 @@ class Program(Recorder):
         for k in reversed(range(STAGES - 1)):
             total = self.feature(config.feature(k), config.widths[k])
             with self.scratch():
-                self.normalise(self._up(f"decoder.{k}.weight", decoded), total, add=encoded[k])
-            decoded = self._jlc_blocks(f"decoder.{k}.blocks", k, total)
+                self.normalise(self._up(f"decoder.{k}.weight", decoded, config.widths[k]), total, add=encoded[k])
+            decoded = self._jlc_blocks(f"decoder.{k}.blocks", "decoder", k, total)
         self._head(decoded)
 
-    def _jlc_blocks(self, name: str, stage: int, x: Feature) -> Feature:
+    def _jlc_blocks(self, name: str, part: str, stage: int, x: Feature) -> Feature:
         for block in range(self.config.depths[stage]):
-            x = self._jlc(f"{name}.{block}", stage, x)
+            x = self._jlc(f"{name}.{block}", stage, x, self.config.hidden_width(part, stage, block))
         return x
 
-    def _jlc(self, name: str, stage: int, x: Feature) -> Feature:
+    def _jlc(self, name: str, stage: int, x: Feature, wide: int) -> Feature:
         y, before = self.feature(x.size, x.channels), x
         several = len(self.config.kernel_sizes) > 1
         width = max(self.config.group_sizes[stage], NARROW)  # narrower groups were merged
@@ -118,7 +120,6 @@ class Program(Recorder):
                 else:
                     self.add(branch, x, y)
             before = y
-        wide = self.config.expansions[stage] * x.channels
         with self.scratch():
             normal, hidden = (self.feature(x.size, channels, border=False) for channels in (x.channels, wide))
             self.normalise(y, normal)
@@ -132,7 +133,7 @@ class Program(Recorder):
         bias = self.weight(f"{name}.bias", out.channels)
         self.multiply(weight[:, :, 0, 0, 0], x.grid(), out.grid(), x.size, bias=bias, **options)
 
-    def _token_block(self, name: str, stage: int, tokens: Floats) -> Floats:
+    def _token_block(self, name: str, stage: int, tokens: Floats, wide: int) -> Floats:
         """The block's input is added twice, as in the paper's code."""
         y = self.array(*tokens.shape)
         with self.scratch():
@@ -141,7 +142,7 @@ class Program(Recorder):
                 self.linear(f"{name}.attention.mixers.{m}", mixed[m], y[m], residual=one, factor=2.0)
         for m, one in enumerate(y):
             with self.scratch():
-                hidden = self.array(len(one), self.config.transformer_expansions[stage] * one.shape[1])
+                hidden = self.array(len(one), wide)
                 self.linear(f"{name}.expand.{m}", self.layer_norm(one), hidden, activate=True)
                 self.linear(f"{name}.reduce.{m}", hidden, one, residual=one)
         return y
@@ -149,7 +150,7 @@ class Program(Recorder):
     def _attention(self, name: str, stage: int, tokens: Floats) -> Floats:
         """(M, N, C) → (M, N, channels of V): the windows of all scales in one attention."""
         config, feature, pairs = self.config, self.config.feature(stage), self.config.pairs(stage)
-        heads, size, values = config.heads[stage], config.head_sizes[stage], _value_width(config, stage)
+        heads, size, values = config.heads[stage], config.head_sizes[stage], value_width(config, stage)
         width = heads * (2 * size + values)  # q, k and v of one pair
         own = math.prod(pairs[0].tokens)
         count = config.modalities * own
@@ -166,15 +167,15 @@ class Program(Recorder):
         for i, shape in enumerate(shapes):
             self.call("gather", shape, projected, len(pairs) * width, i * width, width, gathered[first[i] :])
 
-        padded = -(-count // LANES) * LANES
+        padded = self.vectors.whole(count)
         table = self.weight(f"{name}.bias_1HLL", 1, heads, count, count)[0].swapaxes(1, 2)  # head, key, query
         bias = aligned(np.pad(table, ((0, 0), (0, 0), (0, padded - count))))
-        attended, scores = self.array(sum(windows), count, heads * values), self.array(count, LANES)
+        attended, scores = self.array(sum(windows), count, heads * values), self.array(count, self.vectors.lanes)
         self.call(
             "attention", gathered, sum(windows), count, heads, size, values, bias, padded, scores, attended
         )  # fmt: skip
 
-        panel = self.array(own, -(-heads * values // PANEL) * PANEL)
+        panel = self.array(own, self.vectors.whole(heads * values))
         for i, (pair, shape) in enumerate(zip(pairs, shapes, strict=True)):
             spread = None
             if max(pair.small) > 1:
@@ -208,7 +209,7 @@ class Program(Recorder):
 
     def _stem(self) -> Feature:
         """Kernel 7, stride 4."""
-        out = self.feature(self.config.feature(0), self.config.base_width, border=False)
+        out = self.feature(self.config.feature(0), self.config.widths[0], border=False)
         weight = self.weight("encoder.0.down.weight", out.channels, len(self.image), 7, 7, 7)
         self._patches(weight, Span(self.image), out)
         return out
@@ -222,10 +223,10 @@ class Program(Recorder):
         source = Grid(x, (stride * sx, stride * sy, stride))
         self.multiply(weight_KCXYZ.reshape(outputs, -1), source, out.grid(), out.size, offsets=offsets, bias=bias)
 
-    def _down(self, name: str, x: Feature) -> Feature:
+    def _down(self, name: str, x: Feature, outputs: int) -> Feature:
         """Kernel 3, stride 2."""
         nx, ny, nz = (side // 2 for side in x.size)
-        out = self.feature((nx, ny, nz), 2 * x.channels, border=False)
+        out = self.feature((nx, ny, nz), outputs, border=False)
         weight = self.weight(f"{name}.down.weight", out.channels, x.channels, 3, 3, 3)
         self.multiply(along_z(weight), x.grid(1, stride=2), out.grid(), out.size, offsets=self._lines(x, 3))
         return out
@@ -249,9 +250,8 @@ class Program(Recorder):
         sx, sy = x.lines
         return [i * sx + j * sy for i in range(size) for j in range(size)]
 
-    def _up(self, name: str, x: Feature) -> Feature:
+    def _up(self, name: str, x: Feature, outputs: int) -> Feature:
         """Transposed convolution, kernel 2, stride 2: 8 voxels for each, then apart."""
-        outputs = x.channels // 2
         weight_CKXYZ = self.weight(name, x.channels, outputs, 2, 2, 2)
         cells = self.feature(x.size, 8 * outputs, border=False)
         matrix = weight_CKXYZ.transpose(2, 3, 4, 1, 0).reshape(8 * outputs, x.channels)
@@ -286,11 +286,9 @@ class Program(Recorder):
         bias = self.weight(f"{name}.bias", x.channels) if f"{name}.bias" in self.weights else None
         out = self.feature(x.size, x.channels, border=False)
         source = x.grid(size // 2)
-        if width == NARROW:
-            #   (pair of groups, half, output), c, kx, ky, kz  →  pair, kx, ky, kz, c, (half, output)
-            packed = weight.reshape(-1, LANES, NARROW, size, size, size).transpose(0, 3, 4, 5, 2, 1)
-            inputs = source.place, *x.lines, aligned(packed), bias
-            self.call("group4", *inputs, out.array, *x.size, x.channels, size)
+        if width in GROUPS and width <= max(NARROW, self.vectors.lanes // 2):
+            inputs = source.place, *x.lines, self._in_vectors(weight), bias
+            self.call("group", *inputs, out.array, *x.size, x.channels, width, size)
             return out
         offsets = [line + t * x.channels for line in self._lines(x, size) for t in range(size)]
         for first in range(0, x.channels, width):
@@ -304,3 +302,10 @@ class Program(Recorder):
                 bias=None if bias is None else bias[own],
             )
         return out
+
+    def _in_vectors(self, weight_KCXYZ: Floats) -> Floats:
+        """(vector, lane), c, kx, ky, kz  →  vector, kx, ky, kz, c, lane: a vector has the outputs of several groups."""
+        outputs, width, *kernel = weight_KCXYZ.shape
+        lanes = self.vectors.lanes
+        padded = np.pad(weight_KCXYZ, ((0, -outputs % lanes), *[(0, 0)] * 4))
+        return aligned(padded.reshape(-1, lanes, width, *kernel).transpose(0, 3, 4, 5, 2, 1))

@@ -17,7 +17,7 @@ import numpy as np
 from veloxseg.errors import MissingDependencyError, ModelError
 from veloxseg.runtimes.native.bounds import check
 from veloxseg.runtimes.native.library import Pair, Product, kernels
-from veloxseg.runtimes.native.memory import PANEL, Feature, Floats, Grid, Job, Span, aligned, pack, rows
+from veloxseg.runtimes.native.memory import Feature, Floats, Grid, Job, Span, Vectors, aligned, pack, rows
 from veloxseg.types import Size
 
 __all__ = ["Recorder"]
@@ -26,11 +26,12 @@ __all__ = ["Recorder"]
 class Recorder:
     """`calls`, in order, are what to do for a window. Features have `border` zeros around them."""
 
-    def __init__(self, weights: Mapping[str, Floats], border: int) -> None:
-        found = kernels()
+    def __init__(self, weights: Mapping[str, Floats], border: int, instructions: str | None = None) -> None:
+        found = kernels(instructions)
         if found is None:
             raise MissingDependencyError("the native kernels were not built; use --runtime openvino")
         self.library, self.weights, self.border = found, weights, border
+        self.vectors = Vectors(found.lanes(), found.panel())
         self.calls: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
         self._kept: list[Any] = []  # what the calls point to
         self._taken: list[Floats] = []
@@ -92,8 +93,8 @@ class Recorder:
         outputs, inputs = weight_KC.shape
         return Job(
             x=x,
-            weight=pack(weight_KC),
-            bias=None if bias is None else aligned(np.pad(bias, (0, -len(bias) % PANEL))),
+            weight=pack(weight_KC, self.vectors),
+            bias=None if bias is None else aligned(np.pad(bias, (0, self.vectors.whole(outputs) - outputs))),
             residual=residual,
             out=out,
             offsets=np.array(offsets, np.int64),
@@ -148,7 +149,7 @@ class Recorder:
         spans = tuple(Span(argument) if isinstance(argument, np.ndarray) else argument for argument in arguments)
         if any(isinstance(span, Span) and not span.array.flags.c_contiguous for span in spans):
             raise ModelError(f"the native kernel `{name}` would use a buffer with gaps; use --runtime openvino")
-        check(name, spans)
+        check(name, spans, self.vectors)
         self.keep(spans)
         self.calls.append((getattr(self.library, name), tuple(map(_plain, spans))))
 

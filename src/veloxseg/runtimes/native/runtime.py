@@ -1,36 +1,43 @@
-"""The native runtime: VeloxSeg in C (this folder), the fastest on CPUs with AVX2; `auto` takes it where it is built."""
+"""The native runtime: VeloxSeg in C (this folder), the fastest on CPUs; `auto` takes it where it is built."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
 
-from veloxseg.errors import ConfigError, MissingDependencyError, ModelError
+from veloxseg.errors import ConfigError, MissingDependencyError
+from veloxseg.files import atomic_path
 from veloxseg.machine import default_workers
 from veloxseg.model.config import NetworkConfig
-from veloxseg.model_folder import ModelFolder, save_weights
-from veloxseg.runtimes.native.library import kernels
+from veloxseg.model_folder import ModelFolder
+from veloxseg.runtimes.native.library import SETS, kernels
 from veloxseg.runtimes.native.program import Program, is_supported
-from veloxseg.runtimes.runtime import first_line
+from veloxseg.runtimes.native.weights import native_weights, read_weights
 from veloxseg.types import Floats
 
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-__all__ = ["NativeRuntime", "check_native", "is_built", "open_native", "write_native"]
+__all__ = ["NativeRuntime", "check_native", "convert_native", "instruction_set", "is_built", "open_native"]
 
 
 def is_built() -> bool:
-    """Whether the kernels were compiled at installation, for a processor like this one."""
+    """Whether there are kernels for a processor like this one."""
     return kernels() is not None
 
 
-def check_native(folder: ModelFolder) -> None:
+def instruction_set() -> str | None:
+    """What the kernels compute with here: "avx512", "avx2" or "neon"."""
+    library = kernels()
+    return None if library is None else library.instruction_set().decode()
+
+
+def check_native(folder: ModelFolder | None) -> None:
     """Raises where the kernels are not there, or lack what this network needs."""
     if not is_built():
         raise MissingDependencyError(
-            "runtime native was not built: installing veloxseg builds it where there is a C compiler, for processors "
-            "with AVX2; use --runtime openvino"
+            "runtime native has no kernels here: wheels carry them, and installing from source builds them where there "
+            f"is a C compiler, for processors with one of {', '.join(SETS)}; pip install 'veloxseg[openvino,train]' "
+            "and use --runtime openvino"
         )
+    if folder is None:
+        return
     if folder.architecture != "veloxseg" or not is_supported(NetworkConfig.from_json(folder.network)):
         raise ConfigError(
             f"runtime native computes VeloxSeg's presets, not this {folder.architecture}; use --runtime openvino"
@@ -38,12 +45,22 @@ def check_native(folder: ModelFolder) -> None:
 
 
 def open_native(graph: Path, folder: ModelFolder, *, threads: int | None, device: str = "cpu") -> "NativeRuntime":
-    return NativeRuntime(graph, folder.network, threads=threads)
+    """`graph` is a native form, or the weights of a MODEL."""
+    weights = _from_model(folder) if graph == folder.weights else read_weights(graph)
+    return NativeRuntime(NetworkConfig.from_json(folder.network), weights, threads=threads)
 
 
-def write_native(network: "nn.Module", window: "Tensor", into: Path) -> None:
+def convert_native(folder: ModelFolder, into: Path) -> None:
     """Writes the prepared weights alone; what to do with them is in program.py."""
-    save_weights(network, into / "native.safetensors")
+    from safetensors.numpy import save
+
+    with atomic_path(into / "native.safetensors") as path:
+        path.write_bytes(save(_from_model(folder)))  # save_file tells of a full disk by an error of its own
+
+
+def _from_model(folder: ModelFolder) -> dict[str, Floats]:
+    config = NetworkConfig.from_json(folder.network)
+    return native_weights(config, read_weights(folder.weights), difference=folder.plan.two_classes)
 
 
 class NativeRuntime:
@@ -51,15 +68,8 @@ class NativeRuntime:
 
     name = "native"
 
-    def __init__(self, weights: Path, network: dict[str, Any], *, threads: int | None = None) -> None:
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-
-        try:
-            self._weights = load_file(weights)
-        except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:  # KeyError: types that numpy lacks
-            raise ModelError(f"{weights} cannot be read ({first_line(error)}); export the model again") from error
-        self._config = NetworkConfig.from_json(network)
+    def __init__(self, config: NetworkConfig, weights: Mapping[str, Floats], *, threads: int | None = None) -> None:
+        self._config, self._weights = config, weights
         self.threads = self.windows_at_once = threads or default_workers()  # each has 60 MB of buffers
         self._programs: SimpleQueue[Program] = SimpleQueue()
         self._programs.put(Program(self._config, self._weights))  # wrong weights are refused here

@@ -1,9 +1,11 @@
-/* Vectors of 8 floats by GCC's and Clang's vector types, and the two functions that the network needs of them.
+/* One instruction set per library: how wide its vectors are, how many registers it has, and the few operations that
+   GCC's and Clang's vector types lack. All other files are the same for every set.
 
    For all files here: everything is channels-last, a feature is (x, y, z, c) with c fastest. A "line" is the voxels
    along z, which lie next to each other; lines have steps of their own, so that a feature can sit inside a border of
-   zeros and no kernel ever asks whether a voxel lies outside. Steps are in floats. Channels come in multiples of 8
-   unless said otherwise. program.py lays out the buffers and calls these functions in order. */
+   zeros and no kernel ever asks whether a voxel lies outside. Steps are in floats. The last vector of a voxel's
+   channels may be a part: a kernel touches no float beyond them. program.py lays out the buffers and calls these
+   functions in order. */
 
 #ifndef VELOXSEG_VECTORS_H
 #define VELOXSEG_VECTORS_H
@@ -11,14 +13,36 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-#if defined(__AVX__)
+
+/* LANES: floats of a vector. SUMS: vectors that a product keeps in registers; what is left holds weights, inputs and
+   addresses. VECTORS: those of them that lie side by side, so that an input is loaded once for all of them. */
+#if defined(__AVX512F__)
 #include <immintrin.h>
+#define SET "avx512"
+#define LANES 16
+#define SUMS 24
+#define VECTORS 2
+#elif defined(__AVX2__)
+#include <immintrin.h>
+#define SET "avx2"
+#define LANES 8
+#define SUMS 12
+#define VECTORS 2
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#define SET "neon"
+#define LANES 4
+#define SUMS 24
+#define VECTORS 4
+#else
+#error "the kernels are written for AVX-512, AVX2 and NEON"
 #endif
+#define PANEL (LANES * VECTORS) /* outputs that are computed together */
 
 typedef int64_t N;
-typedef float V __attribute__((vector_size(32), aligned(4), may_alias)); /* at any address */
+typedef float V __attribute__((vector_size(4 * LANES), aligned(4), may_alias)); /* at any address */
 typedef float V4 __attribute__((vector_size(16), aligned(4), may_alias));
-typedef int VI __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int VI __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
 #if defined(__clang__)
@@ -28,20 +52,62 @@ typedef int VI __attribute__((vector_size(32), aligned(4), may_alias));
 #endif
 #define EXPORT __attribute__((visibility("default")))
 
-INLINE V all(float f) { return (V){f, f, f, f, f, f, f, f}; }
-#if defined(__AVX__)
+INLINE V all(float f) { return f - (V){}; } /* f - 0 is f, -0 too */
+
+/* QUAD(v, i): each 4 lanes get the i-th of them. sum_of: all lanes. */
+#if LANES == 16
+INLINE V larger(V a, V b) { return (V)_mm512_max_ps((__m512)a, (__m512)b); }
+INLINE V smaller(V a, V b) { return (V)_mm512_min_ps((__m512)a, (__m512)b); }
+INLINE float sum_of(V v) { return _mm512_reduce_add_ps((__m512)v); }
+#define QUAD(v, i) (V)_mm512_permute_ps((__m512)(v), 0x55 * (i))
+#elif LANES == 8
 INLINE V larger(V a, V b) { return (V)_mm256_max_ps((__m256)a, (__m256)b); }
 INLINE V smaller(V a, V b) { return (V)_mm256_min_ps((__m256)a, (__m256)b); }
-INLINE V4 larger4(V4 a, V4 b) { return (V4)_mm_max_ps((__m128)a, (__m128)b); }
-#else
-INLINE V pick(VI where, V yes, V no) { return (V)((where & (VI)yes) | (~where & (VI)no)); }
-INLINE V larger(V a, V b) { return pick((VI)(a > b), a, b); }
-INLINE V smaller(V a, V b) { return pick((VI)(a < b), a, b); }
-INLINE V4 larger4(V4 a, V4 b) {
-    for (int l = 0; l < 4; l++) a[l] = a[l] > b[l] ? a[l] : b[l];
-    return a;
+INLINE float sum_of(V v) {
+    V4 half = (V4)_mm256_castps256_ps128((__m256)v) + (V4)_mm256_extractf128_ps((__m256)v, 1);
+    return (half[0] + half[2]) + (half[1] + half[3]);
 }
+#define QUAD(v, i) (V)_mm256_permute_ps((__m256)(v), 0x55 * (i))
+#else
+INLINE V larger(V a, V b) { return (V)vmaxq_f32((float32x4_t)a, (float32x4_t)b); }
+INLINE V smaller(V a, V b) { return (V)vminq_f32((float32x4_t)a, (float32x4_t)b); }
+INLINE float sum_of(V v) { return vaddvq_f32((float32x4_t)v); }
+#define QUAD(v, i) (V)vdupq_laneq_f32((float32x4_t)(v), i)
 #endif
+#if defined(__aarch64__)
+INLINE V4 larger4(V4 a, V4 b) { return (V4)vmaxq_f32((float32x4_t)a, (float32x4_t)b); }
+#else
+INLINE V4 larger4(V4 a, V4 b) { return (V4)_mm_max_ps((__m128)a, (__m128)b); }
+#endif
+
+/* The first `keep` floats; the other lanes are 0. Where `keep` is known to be LANES these are plain moves. */
+INLINE V load(const float *from, N keep) {
+    if (keep >= LANES) return *(const V *)from;
+#if LANES == 16
+    return (V)_mm512_maskz_loadu_ps((__mmask16)((1u << keep) - 1), from);
+#else
+    V v = {};
+    memcpy(&v, from, keep * sizeof(float));
+    return v;
+#endif
+}
+INLINE void store(float *to, V v, N keep) {
+    if (keep >= LANES) *(V *)to = v;
+#if LANES == 16
+    else _mm512_mask_storeu_ps(to, (__mmask16)((1u << keep) - 1), (__m512)v);
+#else
+    else memcpy(to, &v, keep * sizeof(float));
+#endif
+}
+INLINE V only(V v, N keep) {
+    if (keep >= LANES) return v;
+#if LANES == 16
+    return (V)_mm512_maskz_mov_ps((__mmask16)((1u << keep) - 1), (__m512)v);
+#else
+    for (N l = keep; l < LANES; l++) v[l] = 0;
+    return v;
+#endif
+}
 
 /* e^x for x <= 0: 2^n e^r with |r| <= ln(2)/2, e^r by its series */
 INLINE V exponential(V x) {

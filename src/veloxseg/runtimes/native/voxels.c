@@ -4,14 +4,25 @@
 
 EXPORT const char *sources(void) { return SOURCES; } /* their hash, see library.py */
 
-/* whether this processor has what the library was compiled for */
-EXPORT int supported(void) {
+EXPORT const char *instruction_set(void) { return SET; }
+EXPORT N lanes(void) { return LANES; }
+EXPORT N panel(void) { return PANEL; }
+
+/* Whether processor and system have what the library was compiled for; until this is known nothing else is called.
+   The function itself is compiled without these instructions. */
 #if defined(__x86_64__)
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+__attribute__((target("no-avx"))) EXPORT int supported(void) {
+    __builtin_cpu_init();
+#if LANES == 16
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw")
+           && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("fma");
 #else
-    return 0; /* never measured elsewhere */
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 #endif
 }
+#else
+EXPORT int supported(void) { return 1; } /* every aarch64 has NEON */
+#endif
 
 /* Between a feature (2 nx, 2 ny, 2 nz, c) with line strides, and cells (nx, ny, nz, (i j l c)). */
 EXPORT void cells(float *feature, N sx, N sy, float *cell, N nx, N ny, N nz, N channels, int spread) {
