@@ -21,6 +21,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(bool(ABSENT) or os.geteuid() != 0, reason=f"needs root and {', '.join(PROGRAMS)}"),
 ]
+PLUGIN = Path("/usr/share/orthanc/plugins/libOrthancDicomWeb.so")
 ROUND = Path(__file__).parents[1] / "support" / "orthanc_round.py"
 
 
@@ -30,12 +31,18 @@ def faults(path: Path) -> set[str]:
     return {line for line in (said.stdout + said.stderr).splitlines() if line.startswith("Error")}
 
 
-def test_a_study_from_orthanc_comes_back_as_seg_and_sr(quick_model: Path, shared: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", ["ORTHANC@127.0.0.1:4242", "http://127.0.0.1:8042/dicom-web"])
+def test_a_study_from_orthanc_comes_back_as_seg_and_sr(
+    quick_model: Path, shared: Path, tmp_path: Path, target: str
+) -> None:
+    """By C-STORE with storage commitment, and by STOW-RS."""
+    if target.startswith("http") and not PLUGIN.is_file():
+        pytest.skip("needs orthanc-dicomweb")
     study = shared / "data" / "sts_dicom" / "STS_002"
-    program = f'ip link set lo up && exec "$0" {ROUND} "$1" "$2" "$3"'
+    program = f'ip link set lo up && exec "$0" {ROUND} "$1" "$2" "$3" "$4"'
     environment = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin"}
     done = subprocess.run(
-        ["unshare", "-n", "sh", "-c", program, sys.executable, str(quick_model), str(study), str(tmp_path)],
+        ["unshare", "-n", "sh", "-c", program, sys.executable, str(quick_model), str(study), str(tmp_path), target],
         capture_output=True,
         text=True,
         timeout=280,

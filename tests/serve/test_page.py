@@ -106,12 +106,13 @@ VALUES = """async ([id, voxels]) => {
 }"""
 PIXEL = """async ([id, name, voxel]) => {
   const { loadVolume, fromFile } = await import('/page/volume.js');
-  const { PlaneView, greyTable } = await import('/page/planes.js');
+  const { PlaneView, blendTable, greyTable } = await import('/page/planes.js');
   const volume = await loadVolume(id), view = new PlaneView(name, document.getElementById(name));
   const base = volume.layers.find((layer) => layer.name === 'ct'), cross = volume.grid.shape.map(() => 0);
   const place = fromFile(volume.grid, voxel), { axis, u, v } = view.plane;
   cross[axis] = place[axis];
-  view.draw(volume, { cross, base, pet: null, tables: { ct: greyTable(base, [-1000, 1000]) }, maskOn: false });
+  const tables = { ct: greyTable(base, [-1000, 1000]) }, blend = blendTable(0, false);
+  view.draw(volume, { cross, base, pet: null, tables, blend, maskOn: false });
   const at = view.place(volume.grid), x = at.x + (place[u] + .5) * at.su, y = at.y + (place[v] + .5) * at.sv;
   return [...view.context.getImageData(Math.floor(x), Math.floor(y), 1, 1).data];
 }"""

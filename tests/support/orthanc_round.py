@@ -1,4 +1,4 @@
-"""Orthanc → our node → SEG and SR back: `python orthanc_round.py MODEL STUDY FOLDER`, in a network of its own.
+"""Orthanc → our node → SEG and SR back: `python orthanc_round.py MODEL STUDY FOLDER TARGET`, in a network of its own.
 
 Debian's Orthanc listens at all addresses, so this is run by `unshare -n`, with the loopback device up. Prints what
 came out as JSON.
@@ -23,6 +23,7 @@ SETTINGS = {
     "DicomModalities": {"veloxseg": ["VELOXSEG", "127.0.0.1", 11112]},
     "Plugins": [],
 }
+PLUGIN = Path("/usr/share/orthanc/plugins/libOrthancDicomWeb.so")
 
 
 def ask(path: str, data: Any = None) -> Any:
@@ -49,12 +50,15 @@ def main() -> None:
     model, study, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     storage = folder / "orthanc"
     storage.mkdir()
+    target = sys.argv[4]
     settings = {**SETTINGS, "StorageDirectory": str(storage), "IndexDirectory": str(storage)}
+    if target.startswith("http"):
+        settings |= {"Plugins": [str(PLUGIN)], "DicomWeb": {"Enable": True, "Root": "/dicom-web/"}}
     (folder / "orthanc.json").write_text(json.dumps(settings))
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     orthanc = subprocess.Popen(["Orthanc", str(folder / "orthanc.json")], **quiet)
     command = [sys.executable, "-m", "veloxseg", "serve", "-m", model, "-o", str(folder / "served"), "--port", "0"]
-    command += ["--dicom", "VELOXSEG:11112", "--allow", "ORTHANC@127.0.0.1", "--send", "ORTHANC@127.0.0.1:4242"]
+    command += ["--dicom", "VELOXSEG:11112", "--allow", "ORTHANC@127.0.0.1", "--send", target]
     command += ["--objects", "seg,sr", "--study-quiet", "2", "--min-free", "0", "--threads", "1"]
     log = open(folder / "server.log", "w")  # noqa: SIM115
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)

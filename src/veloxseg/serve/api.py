@@ -24,11 +24,12 @@ from veloxseg.serve.jobs import enqueue
 from veloxseg.serve.metrics import metrics_text
 from veloxseg.serve.refusal import Refusal
 from veloxseg.serve.server import Server
-from veloxseg.serve.states import BUSY, set_state, touch
-from veloxseg.serve.uploads import check_disk, receive_file, receive_json
+from veloxseg.serve.states import set_state, touch
+from veloxseg.serve.uploads import check_disk, receive_file, receive_json, room_in_line
 
 PAGE = Path(__file__).parent / "page"
 MOST_NAME = 400
+LAYER_BYTES = 1 << 20  # of a layer at a time: each piece is a trip to a thread and back
 WAIT_SECONDS = 120.0  # for a file that is made when it is asked for
 MADE_AT_ONCE = {
     "mask.nii.gz": "application/gzip",
@@ -155,11 +156,7 @@ async def create_case(request: Request) -> Response:
 
 def _create(server: Server, title: str, model: str | None, confirm: bool) -> Response:
     check_disk(server.settings)
-    marks = ", ".join("?" * len(BUSY))
-    busy = server.store.read(f"SELECT COUNT(*) AS n FROM cases WHERE state IN ({marks})", *BUSY)[0]["n"]
-    if busy >= server.settings.queue:
-        wait = max(1, round(cases.mean_seconds(server.store) or 30))
-        raise Refusal(429, f"{busy} cases are in line, at most {server.settings.queue} are taken", retry_after=wait)
+    room_in_line(server.store, server.settings)
     case = cases.create(server.store, title, model=model, confirm=confirm, source="web")
     row = cases.case_row(server.store, case)
     return JSONResponse(cases.describe(server.store, row), status_code=201, headers={"location": f"/api/cases/{case}"})
@@ -264,7 +261,9 @@ def get_layer(request: Request) -> Response:
     places["reference"] = server.store.case_folder(row["id"]) / "reference" / "reference.view.gz"
     if name not in places or not places[name].is_file():
         raise Refusal(404, "the case has no such layer")
-    return FileResponse(places[name], media_type="application/octet-stream", headers={"content-encoding": "gzip"})
+    response = FileResponse(places[name], media_type="application/octet-stream", headers={"content-encoding": "gzip"})
+    response.chunk_size = LAYER_BYTES
+    return response
 
 
 def get_edits(request: Request) -> Response:
@@ -343,7 +342,7 @@ async def _make(server: Server, case: str, name: str) -> None:
 
     job, give_up = await asyncio.to_thread(ask), time.monotonic() + WAIT_SECONDS
     while time.monotonic() < give_up:
-        rows = server.store.read("SELECT state, message FROM jobs WHERE id = ?", job)
+        rows = await asyncio.to_thread(server.store.read, "SELECT state, message FROM jobs WHERE id = ?", job)
         if not rows:
             raise cases.Missing("the case was deleted")
         if rows[0]["state"] == "failed":

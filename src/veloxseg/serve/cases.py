@@ -120,11 +120,13 @@ def remove(store: Store, case: str) -> None:
 
 
 def remove_strays(store: Store) -> None:
-    """Deletes folders whose case is gone: a deletion was cut short."""
+    """Deletes folders whose case is gone, and results that were never finished: something was cut short."""
     known = {row["id"] for row in store.read("SELECT id FROM cases")}
     for folder in (store.folder / "cases").iterdir():
         if folder.name not in known:
             shutil.rmtree(folder, ignore_errors=True)
+        for part in folder.glob("out/*/.part-*"):
+            shutil.rmtree(part, ignore_errors=True)
 
 
 def describe(store: Store, row: sqlite3.Row) -> dict[str, Any]:

@@ -26,13 +26,12 @@ from veloxseg.serve.nodes import addresses_of, server_context
 from veloxseg.serve.outbox import take_report
 from veloxseg.serve.refusal import Refusal
 from veloxseg.serve.settings import Settings
-from veloxseg.serve.states import BUSY
 from veloxseg.serve.store import Store
-from veloxseg.serve.uploads import check_disk
+from veloxseg.serve.uploads import check_disk, room_in_line
 
 __all__ = ["DicomNode"]
 
-LOOK_SECONDS = 0.5
+LOOK_SECONDS = 0.25
 MOST_ASSOCIATIONS = 32
 TIMEOUT = 60.0
 SUCCESS, NO_ROOM, NOT_ALLOWED, NO_STUDY, NOT_UNDERSTOOD = 0x0000, 0xA700, 0x0124, 0xA900, 0xC000
@@ -149,10 +148,7 @@ class DicomNode:
         known = self.store.read("SELECT id FROM cases WHERE study = ?", study)
         if known:
             return str(known[0]["id"])
-        marks = ", ".join("?" * len(BUSY))
-        busy = self.store.read(f"SELECT COUNT(*) AS n FROM cases WHERE state IN ({marks})", *BUSY)[0]["n"]
-        if busy >= self.settings.queue:
-            raise Refusal(429, "the queue is full")
+        room_in_line(self.store, self.settings)
         return cases.create(self.store, title, model=None, confirm=False, source="dicom", study=study)
 
     def _store(self, case: str, instance: str, data: bytes) -> None:

@@ -27,7 +27,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 SHORTEST_TOKEN = 32
-OPEN = {"/", "/healthz", "/readyz"}  # and /page/…
+OPEN = {"/", "/healthz", "/readyz", "/auth/", "/auth/token"}  # and /page/…; the last takes the token as a password
 READING = {"GET", "HEAD", "OPTIONS"}
 HEADERS = {
     "content-security-policy": "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; "

@@ -15,7 +15,7 @@ from typing import Any
 from veloxseg.serve.states import set_state
 from veloxseg.serve.store import Store
 
-__all__ = ["LANES", "LANE_OF", "advance", "enqueue", "finish", "give_back", "recover", "release", "take"]
+__all__ = ["LANES", "LANE_OF", "advance", "enqueue", "finish", "give_back", "lose", "recover", "release", "take"]
 
 LANE_OF = {"predict": "network", "read": "desk", "revise": "desk", "compare": "desk", "write": "desk", "send": "desk"}
 LANES = ("network", "desk")
@@ -89,13 +89,23 @@ def release(store: Store, lane: str) -> list[int]:
     """The worker of a lane is gone: what it was at waits again. Returns the jobs that were tried too often."""
     with store.write() as connection:
         left = connection.execute("SELECT * FROM jobs WHERE state = 'running' AND lane = ?", (lane,)).fetchall()
-        spent = [job for job in left if job["attempts"] >= MOST_ATTEMPTS]
-        _requeue(connection, [job for job in left if job["attempts"] < MOST_ATTEMPTS], counts=True)
-        for job in spent:
-            message = f"the worker died {job['attempts']} times over this case; if memory ran out, crop the scans"
-            finish(connection, job, "failed", message)
-            if job["kind"] in ("predict", "read"):
-                set_state(connection, job["case_id"], "failed", message)
+        return _lose(connection, left)
+
+
+def lose(store: Store, job: sqlite3.Row) -> None:
+    """The machine that was at a job is gone: the job waits again, unless it was tried too often."""
+    with store.write() as connection:
+        _lose(connection, [job])
+
+
+def _lose(connection: sqlite3.Connection, left: list[sqlite3.Row]) -> list[int]:
+    spent = [job for job in left if job["attempts"] >= MOST_ATTEMPTS]
+    _requeue(connection, [job for job in left if job["attempts"] < MOST_ATTEMPTS], counts=True)
+    for job in spent:
+        message = f"the worker died {job['attempts']} times over this case; if memory ran out, crop the scans"
+        finish(connection, job, "failed", message)
+        if job["kind"] in ("predict", "read"):
+            set_state(connection, job["case_id"], "failed", message)
     return [int(job["id"]) for job in spent]
 
 

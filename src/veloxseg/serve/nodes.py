@@ -1,10 +1,11 @@
-"""DICOM nodes as the user writes them: AE@HOST:PORT to send to, AE@HOST to allow, AE:PORT for our own."""
+"""DICOM nodes as users write them: AE@HOST:PORT or http(s)://… to send to, AE@HOST to allow, AE:PORT for our own."""
 
 import re
 import socket
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from veloxseg.errors import ConfigError, shown
 
@@ -19,6 +20,7 @@ __all__ = [
     "target_node",
 ]
 
+WEB = ("http://", "https://")
 TITLE = r"[ -~]{1,16}?"  # an application entity title, as DICOM writes it
 
 
@@ -30,7 +32,14 @@ class Node:
     host: str
     port: int = 0
 
+    @property
+    def is_web(self) -> bool:
+        """Whether it is reached by DICOMweb; its host is then the whole address."""
+        return self.host.startswith(WEB)
+
     def __str__(self) -> str:
+        if self.is_web:
+            return self.host
         return f"{self.title}@{self.host}" + (f":{self.port}" if self.port else "")
 
 
@@ -52,9 +61,20 @@ def own_node(text: str, host: str) -> Node:
 
 
 def target_node(text: str) -> Node:
+    """`AE@HOST:PORT` for C-STORE, or the http(s) address of a DICOMweb service for STOW-RS."""
+    if text.startswith(WEB):
+        parts = urlsplit(text)
+        if not parts.hostname or parts.username or parts.fragment or parts.query:
+            raise ConfigError(
+                f"--send {shown(text)!r} is no address of a DICOMweb service; write it as "
+                "--send https://pacs.example/dicom-web"
+            )
+        return Node("", text.rstrip("/"))
     found = re.fullmatch(rf"({TITLE})@([^@\s]+):(\d{{1,5}})", text)
     if found is None or not 0 < int(found[3]) <= 65535:
-        raise ConfigError(f"--send {shown(text)!r} is not AE@HOST:PORT; write it as --send PACS@192.168.1.5:104")
+        raise ConfigError(
+            f"--send {shown(text)!r} is not AE@HOST:PORT or an http(s) address; write it as --send PACS@192.168.1.5:104"
+        )
     return Node(found[1].strip(), found[2], int(found[3]))
 
 

@@ -18,10 +18,11 @@ from veloxseg.serve.nodes import Node, client_context
 from veloxseg.serve.settings import Settings
 from veloxseg.serve.states import touch
 from veloxseg.serve.store import Store
+from veloxseg.serve.stow import Unstored, store_object
 
 __all__ = ["Sender", "post", "take_report"]
 
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 0.3
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 3600.0  # seconds between attempts: each time twice as long
 MOST_ATTEMPTS = 40
 REPORT_SECONDS = 600.0  # then commitment is asked for once more
@@ -70,7 +71,20 @@ class Sender:
             due[row["target"]].append(row)
         for target, rows in due.items():
             if target in self.targets:
-                self._deliver(self.targets[target], rows)
+                deliver = self._deliver_by_web if self.targets[target].is_web else self._deliver
+                deliver(self.targets[target], rows)
+
+    def _deliver_by_web(self, node: Node, rows: list[sqlite3.Row]) -> None:
+        """STOW-RS: the answer itself says that the object is kept."""
+        for row in rows:
+            path = self.store.case_folder(row["case_id"]) / row["path"]
+            try:
+                store_object(node.host, path, row["sop"], client_context(self.settings.dicom_tls))
+            except (Unstored, OSError) as error:
+                self._later(row, str(error) if isinstance(error, Unstored) else "cannot be read")
+                continue
+            self._set(row, "committed", attempts=row["attempts"] + 1, message="")
+            log("DICOM object sent", case=row["case_id"], attempts=row["attempts"] + 1)
 
     def _deliver(self, node: Node, rows: list[sqlite3.Row]) -> None:
         from pynetdicom import AE

@@ -11,6 +11,7 @@ So a result that is made again, after a kill or an undo, is the same folder.
 import csv
 import io
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -37,14 +38,17 @@ def whole_folder(target: Path, fill: Callable[[Path], None]) -> Path:
     """Makes a folder by filling it aside and renaming it; one that is there already is kept."""
     if target.is_dir():
         return target
-    stage = target.with_name(f".part-{target.name}")
-    shutil.rmtree(stage, ignore_errors=True)
+    stage = target.with_name(
+        f".part-{target.name}-{secrets.token_hex(4)}"
+    )  # a machine given up for dead may still write
     try:
         stage.mkdir(parents=True, mode=0o700)
         fill(stage)
         os.rename(stage, target)
     except OSError as error:
         shutil.rmtree(stage, ignore_errors=True)
+        if target.is_dir():  # another was faster, with the same content
+            return target
         raise OutputError(f"the result cannot be written ({error.strerror or error}); free space") from error
     return target
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from veloxseg import __version__
 from veloxseg.machine import NOTICE
-from veloxseg.serve import api
+from veloxseg.serve import api, monailabel
 
 __all__ = ["OPERATIONS", "Operation", "document"]
 
@@ -31,7 +31,7 @@ class Operation:
         return f"{self.path[:-1]}:path}}" if self.rest else self.path
 
 
-JSON, RAW = "application/json", "application/octet-stream"
+JSON, RAW, PARTS = "application/json", "application/octet-stream", "multipart/form-data"
 CASE = "/api/cases/{case}"
 OPERATIONS = (
     Operation(
@@ -226,6 +226,77 @@ OPERATIONS = (
         handler=api.send,
         summary="Send the DICOM objects of the present revision to the nodes of --send",
         answers={202: "the case, with its outbox", 404: "no result yet", 409: "nowhere to send to"},
+    ),
+    # what MONAI Label's module for 3D Slicer asks for
+    Operation(
+        method="GET",
+        path="/auth/",
+        handler=monailabel.auth,
+        summary="MONAI Label: whether a token is needed",
+        answers={200: "yes"},
+        open=True,
+    ),
+    Operation(
+        method="POST",
+        path="/auth/token",
+        handler=monailabel.auth_token,
+        body="application/x-www-form-urlencoded",
+        summary="MONAI Label: the token for a password, which is the token",
+        answers={200: "the token", 401: "another password", 413: "too large"},
+        open=True,
+    ),
+    Operation(
+        method="GET",
+        path="/auth/token/valid",
+        handler=monailabel.auth_valid,
+        summary="MONAI Label: whether the token is right",
+        answers={200: "yes"},
+    ),
+    Operation(
+        method="GET",
+        path="/info/",
+        handler=monailabel.info,
+        summary="MONAI Label: the models that are offered",
+        answers={200: "models and labels"},
+    ),
+    Operation(
+        method="PUT",
+        path="/datastore/",
+        handler=monailabel.put_image,
+        body=PARTS,
+        summary="MONAI Label: a volume under the name `image`",
+        answers={200: "stored", 400: "no name or no file", 413: "too large", 429: "the queue is full"},
+    ),
+    Operation(
+        method="PUT",
+        path="/session/",
+        handler=monailabel.put_session,
+        body=PARTS,
+        summary="MONAI Label: volumes of one patient, as a session",
+        answers={200: "the session's id", 400: "no file", 413: "too large", 429: "the queue is full"},
+    ),
+    Operation(
+        method="GET",
+        path="/session/{session}",
+        handler=monailabel.get_session,
+        summary="MONAI Label: whether a session is there",
+        answers={200: "it is", 404: "it is not"},
+    ),
+    Operation(
+        method="DELETE",
+        path="/session/{session}",
+        handler=monailabel.delete_session,
+        summary="MONAI Label: delete a session and its files",
+        answers={200: "deleted", 404: "no such session"},
+    ),
+    Operation(
+        method="POST",
+        path="/infer/{model}",
+        handler=monailabel.infer,
+        body=PARTS,
+        gives=PARTS,
+        summary="MONAI Label: the mask of `image` or of `session_id`, when it is there",
+        answers={200: "settings and mask in two parts", 404: "no such model or image", 409: "no mask, and why"},
     ),
 )
 

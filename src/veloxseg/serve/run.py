@@ -4,13 +4,14 @@ import asyncio
 import contextlib
 import signal
 import socket
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 from veloxseg.console import say
-from veloxseg.errors import ConfigError, MissingDependencyError, ModelError, OutputError, shown
+from veloxseg.errors import ConfigError, ModelError, OutputError, shown
+from veloxseg.extras import require
 from veloxseg.files import claimed
 from veloxseg.machine import NOTICE
 from veloxseg.serve.cases import open_case, remove_strays
@@ -24,6 +25,7 @@ __all__ = ["serve"]
 
 BACKLOG = 256
 MOST_CONNECTIONS = 512
+SWITCH_SECONDS = 0.001  # a thread that reads slices may not keep an answer waiting for Python's 5 ms
 GRACE_SECONDS = 3  # for requests that are under way when the server is told to stop
 
 
@@ -32,14 +34,14 @@ def serve(settings: Settings, scans: Sequence[Path] = ()) -> None:
     for scan in scans:
         if not scan.is_file():
             raise ConfigError(f"--open {shown(scan)} is no file; give the scans of one case")
-    if missing := [name for name in ("uvicorn", "starlette", "pynetdicom") if find_spec(name) is None]:
-        raise MissingDependencyError(f"veloxseg serve needs {', '.join(missing)}; pip install 'veloxseg[serve]'")
+    require("serve", "veloxseg serve")
     import uvicorn
 
     from veloxseg.serve.app import build_app
     from veloxseg.serve.patience import PatientProtocol
     from veloxseg.serve.server import Server
 
+    sys.setswitchinterval(SWITCH_SECONDS)
     models = open_models(settings.models)
     store = Store(settings.folder)
     with claimed(settings.folder), contextlib.closing(_listen(settings)) as listener:

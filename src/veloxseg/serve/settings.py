@@ -27,6 +27,7 @@ class Settings:
     runtime: str = "auto"
     threads: int | None = None
     max_ram: float | None = None
+    ray: str | None = None  # address of a cluster that predicts
     queue: int = 100  # unfinished cases; beyond, 429
     keep_days: float = 3.0
     max_upload_gb: float = 4.0  # of one file
@@ -46,6 +47,8 @@ class Settings:
         for file in (self.certificate, self.key, self.token_file):
             if file is not None and not file.is_file():
                 raise ConfigError(f"{file} does not exist; check the path")
+        if self.ray is not None and self.ray.startswith("ray://"):
+            raise ConfigError(f"--ray {self.ray} is for Ray's client; start the server on a node, with --ray auto")
         if self.dicom is None and (self.allow or self.send or self.dicom_tls):
             raise ConfigError("--allow, --send and --dicom-tls are for a DICOM node; give --dicom AE:PORT too")
         if self.dicom is not None and not self.allow:
@@ -69,6 +72,7 @@ class Settings:
             "models": [str(Path(model).absolute()) for model in self.models],
             "runtime": self.runtime,
             "threads": self.threads,
+            "ray": self.ray,
             "options": {**self.options, "max_ram": self.max_ram},
             "send": [str(node) for node in self.send],
             "objects": list(self.objects),

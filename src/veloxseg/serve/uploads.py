@@ -6,14 +6,18 @@ import json
 import os
 import secrets
 import shutil
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 from veloxseg.serve.archive import safe_suffix
+from veloxseg.serve.cases import mean_seconds
 from veloxseg.serve.refusal import Refusal
 from veloxseg.serve.settings import Settings
+from veloxseg.serve.states import BUSY
+from veloxseg.serve.store import Store
 
-__all__ = ["check_disk", "receive_file", "receive_json"]
+__all__ = ["check_disk", "check_length", "pieces", "receive_file", "receive_json", "room_in_line", "store_pieces"]
 
 SLOWEST_SECONDS = 30.0  # between two pieces of a body
 MOST_JSON_BYTES = 8 << 20
@@ -22,8 +26,15 @@ GB = 1_000_000_000
 
 async def receive_file(request: Any, folder: Path, name: str, settings: Settings) -> tuple[str, int, str]:
     """Stores the body under a name of ours in `folder`; returns that name, the size and the SHA-256."""
+    check_length(request, int(settings.max_upload_gb * GB))
+    return await store_pieces(pieces(request), folder, name, settings)
+
+
+async def store_pieces(
+    content: AsyncIterator[bytes], folder: Path, name: str, settings: Settings
+) -> tuple[str, int, str]:
+    """The same of a body that comes in pieces."""
     limit = int(settings.max_upload_gb * GB)
-    check_length(request, limit)
     check_disk(settings)
     own = secrets.token_hex(8)
     part, target = folder / f".part-{own}", f"{own}{safe_suffix(name)}"
@@ -31,7 +42,7 @@ async def receive_file(request: Any, folder: Path, name: str, settings: Settings
     try:
         handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(handle, "wb") as file:
-            async for piece in pieces(request):
+            async for piece in content:
                 size += len(piece)
                 if size > limit:
                     raise Refusal(413, f"the file is larger than {settings.max_upload_gb:g} GB; see --max-upload")
@@ -53,7 +64,7 @@ def _sync(file: Any) -> None:
     os.fsync(file.fileno())
 
 
-async def pieces(request: Any):  # type: ignore[no-untyped-def]
+async def pieces(request: Any) -> AsyncIterator[bytes]:
     """The body piece by piece; a sender that stalls is let go."""
     stream = request.stream()
     while True:
@@ -92,3 +103,12 @@ def check_disk(settings: Settings) -> None:
     """Refuses politely while there is still room for what was accepted."""
     if shutil.disk_usage(settings.folder).free < settings.min_free_gb * GB:
         raise Refusal(507, "the server's disk is nearly full; delete cases, or ask its keeper", retry_after=600)
+
+
+def room_in_line(store: Store, settings: Settings) -> None:
+    """Refuses a further case while as many as are taken are unfinished, and says when to come again."""
+    marks = ", ".join("?" * len(BUSY))
+    busy = store.read(f"SELECT COUNT(*) AS n FROM cases WHERE state IN ({marks})", *BUSY)[0]["n"]
+    if busy >= settings.queue:
+        wait = max(1, round(mean_seconds(store) or 30))
+        raise Refusal(429, f"{busy} cases are in line, at most {settings.queue} are taken", retry_after=wait)

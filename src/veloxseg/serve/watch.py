@@ -22,6 +22,7 @@ class Watch:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.cases: dict[str, dict[str, Any]] = {}
+        self.texts: dict[str, str] = {}  # the same as JSON, made once for all who watch
         self.stopped = False
         self._round, self._changed = 0, asyncio.Condition()
 
@@ -31,7 +32,7 @@ class Watch:
         while not self.stopped:
             try:
                 if (version := self.store.data_version()) != seen:
-                    self.look()
+                    await asyncio.to_thread(self.look)  # a hundred cases take a while
                     seen = version
                     await self._wake()
             except sqlite3.Error as error:  # the next look must come
@@ -49,20 +50,23 @@ class Watch:
 
     def look(self) -> None:
         rows = self.store.read("SELECT * FROM cases ORDER BY created DESC")
-        cases = {}
+        cases, texts = {}, {}
         for row in rows:
-            known = self.cases.get(row["id"])
+            case = row["id"]
+            known = self.cases.get(case)
             waits = row["state"] == "waiting"  # its place in line changes without it
-            cases[row["id"]] = (
-                known if known and known["version"] == row["version"] and not waits else describe(self.store, row)
-            )
-        self.cases = cases
+            if known is not None and known["version"] == row["version"] and not waits:
+                cases[case], texts[case] = known, self.texts[case]
+            else:
+                cases[case] = describe(self.store, row)
+                texts[case] = json.dumps(cases[case])
+        self.cases, self.texts = cases, texts
 
     async def events(self) -> AsyncIterator[str]:
         """First all cases, then each that changes or goes."""
         told: dict[str, str] = {}
         while not self.stopped:
-            now = {case: json.dumps(value) for case, value in self.cases.items()}
+            now = self.texts
             for case in told.keys() - now.keys():
                 yield f"event: removed\ndata: {json.dumps({'id': case})}\n\n"
             for case, text in now.items():

@@ -33,14 +33,19 @@ from veloxseg.serve.states import set_state, touch
 from veloxseg.serve.store import Store
 from veloxseg.serve.viewer import label_colours, write_mask_layer, write_scan_layers
 
-__all__ = ["JOBS", "Bench", "Gone"]
+__all__ = ["JOBS", "Bench", "Gone", "Lost", "make_result"]
 
 Telling = Callable[[sqlite3.Connection], None]
+Report = Callable[[int, int], None]  # windows done, windows in all
 SECONDS_BETWEEN_REPORTS = 0.5
 
 
 class Gone(Exception):
     """The job is no longer ours: its case was deleted, or it was given to another worker."""
+
+
+class Lost(Exception):
+    """The machine that was at the job is gone: it is tried again."""
 
 
 class Bench:
@@ -74,6 +79,12 @@ class Bench:
             path = self.models[name].path
             self._predictors[name] = Predictor([path], runtime=self.runtime, threads=self.threads, options=self.options)
         return self._predictors[name]
+
+    def segment(self, row: sqlite3.Row, report: Report) -> str:
+        """Makes the model's mask of a case; returns the name of its folder. On a cluster, another machine does it."""
+        model = self.model_of(row)
+        out = self.store.case_folder(row["id"]) / "out"
+        return make_result(self.predictor(model.name), model, self.scans(row), out, report)
 
     def model_of(self, row: sqlite3.Row) -> Model:
         if row["model"] not in self.models:
@@ -149,23 +160,7 @@ def predict(bench: Bench, job: sqlite3.Row) -> Telling:
     """The model's mask, and all that the page shows."""
     store, case = bench.store, job["case_id"]
     row = case_row(store, case)
-    model = bench.model_of(row)
-    predictor, scans = bench.predictor(model.name), bench.scans(row)
-    request = predictor.request(scans)[:16]
-    out = store.case_folder(case) / "out" / request
-    name = f"{request}/{_edits_name([])}"
-    if not (store.case_folder(case) / "out" / name).is_dir():
-        result = predictor(scans, _reporter(bench, job))
-        result = replace(result, provenance={**result.provenance, "request": request, "model": model.name})
-
-        def show(folder: Path) -> None:
-            view = write_scan_layers(scans, result.geometry, folder)
-            write_json(folder / "view.json", view | {"labels": label_colours(model.labels)})
-
-        out.mkdir(parents=True, exist_ok=True, mode=0o700)
-        whole_folder(out / "view", show)
-        whole_folder(out / _edits_name([]), lambda folder: write_revision(result, pet_of(scans), [], folder))
-        scans.release()
+    name = bench.segment(row, _reporter(bench, job))
     warnings = read_json(store.case_folder(case) / "out" / name / "record.json")["warnings"]
     masks = [one for one in json.loads(row["found"]) if one["role"] == "mask" and not one["problem"]]
 
@@ -181,6 +176,25 @@ def predict(bench: Bench, job: sqlite3.Row) -> Telling:
             enqueue(connection, case, "send", targets=list(bench.send), objects=list(bench.objects))
 
     return tell
+
+
+def make_result(predictor: Predictor, model: Model, scans: Scans, out: Path, report: Report) -> str:
+    """Predicts and writes all files of the model's own mask below `out`; returns their folder. Knows no store."""
+    request = predictor.request(scans)[:16]
+    name, place = f"{request}/{_edits_name([])}", out / request
+    if not (out / name).is_dir():
+        result = predictor(scans, report)
+        result = replace(result, provenance={**result.provenance, "request": request, "model": model.name})
+
+        def show(folder: Path) -> None:
+            view = write_scan_layers(scans, result.geometry, folder)
+            write_json(folder / "view.json", view | {"labels": label_colours(model.labels)})
+
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        whole_folder(place / "view", show)
+        whole_folder(place / _edits_name([]), lambda folder: write_revision(result, pet_of(scans), [], folder))
+        scans.release()
+    return name
 
 
 def revise(bench: Bench, job: sqlite3.Row) -> Telling:
@@ -323,7 +337,7 @@ def _add_revision(connection: sqlite3.Connection, case: str, edits: list[Any], f
     return number
 
 
-def _reporter(bench: Bench, job: sqlite3.Row) -> Callable[[int, int], None]:
+def _reporter(bench: Bench, job: sqlite3.Row) -> Report:
     """Writes progress to the store now and then, and ends a job that is not ours any more."""
     said = [0.0]
 

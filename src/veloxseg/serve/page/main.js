@@ -94,7 +94,7 @@ setTheme(kept || 'dark');
 const wanted = new URLSearchParams(location.hash.slice(1)).get('case');
 const offered = await openSession(askForToken);
 models = offered.models;
-viewer = new Viewer(offered.send_to);
+viewer = window.veloxsegViewer = new Viewer(offered.send_to);
 connect();
 if (wanted) choose(wanted);
 draw();

@@ -1,49 +1,63 @@
 // The PET from all sides: projections that the server made, with the lesions of the present mask over them.
 
+import { fit, overlay } from '/page/planes.js';
+import { forEachLabelled } from '/page/volume.js';
+
+const MOST_POINTS = 40000; // of the mask; more are not seen
+
 export class ProjectionView {
   constructor(canvas) {
     this.canvas = canvas; this.context = canvas.getContext('2d', { alpha: false });
-    this.small = document.createElement('canvas'); this.number = 0; this.playing = false; this.points = null;
+    this.over = overlay(canvas); this.marks = this.over.getContext('2d');
+    this.small = document.createElement('canvas'); this.number = 0; this.playing = false; this.resized = true;
+    new ResizeObserver(() => { this.resized = true; }).observe(canvas);
   }
 
   // The voxels of the mask, thinned if they are very many: the lesions as a cloud of points.
   gather(volume) {
     const { shape, spacing } = volume.grid, points = [];
-    let total = 0;
-    for (let i = 0; i < volume.mask.length; i++) if (volume.mask[i]) total++;
-    const every = Math.max(1, Math.floor(total / 40000));
-    for (let i = 0, seen = 0; i < volume.mask.length; i++) {
-      if (!volume.mask[i] || seen++ % every) continue;
+    let total = 0, seen = 0;
+    forEachLabelled(volume.mask, () => { total++; });
+    const every = Math.max(1, Math.floor(total / MOST_POINTS));
+    forEachLabelled(volume.mask, (i) => {
+      if (seen++ % every) return;
       const z = Math.floor(i / (shape[0] * shape[1])), y = Math.floor(i / shape[0]) % shape[1], x = i % shape[0];
       points.push(x * spacing[0], y * spacing[1], z * spacing[2], volume.mask[i]);
-    }
+    });
     this.points = points;
+    this.pointsOf = volume.version;
   }
 
+  forget() { this.content = this.placed = this.marked = this.pointsOf = null; }
+
+  // Paints what has changed since the last time, as the planes do.
   draw(volume, look) {
-    const facts = volume.view.projection, c = this.context, ratio = window.devicePixelRatio || 1;
+    const facts = volume.view.projection;
     if (!facts) return;
-    const box = this.canvas.getBoundingClientRect();
-    this.canvas.width = Math.max(1, Math.round(box.width * ratio)); this.canvas.height = Math.max(1, Math.round(box.height * ratio));
-    if (!this.points) this.gather(volume);
-    const [width, height] = facts.shape, number = Math.floor(this.number) % facts.directions;
-    this.small.width = width; this.small.height = height;
-    const drawing = this.small.getContext('2d'), image = drawing.createImageData(width, height), pixels = image.data;
-    const window_ = look.windows[look.pet.name], from = number * width * height, scale = facts.highest / 255;
-    for (let i = 0, p = 0; i < width * height; i++, p += 4) {
-      const suv = volume.projection[from + i] * scale;
-      const grey = 255 - Math.min(Math.max((255 * (suv - window_[0])) / (window_[1] - window_[0]), 0), 255); // hot is dark
-      pixels[p] = pixels[p + 1] = pixels[p + 2] = grey; pixels[p + 3] = 255;
+    if (this.resized) { this.resized = false; if (fit(this.canvas, this.over)) this.placed = this.marked = null; }
+    const number = Math.floor(this.number) % facts.directions, content = `${number} ${look.version} ${volume.version}`;
+    const placed = `${content} ${this.canvas.width} ${this.canvas.height}`, marked = `${placed} ${look.cross[2]}`;
+    if (content !== this.content) this.compose(volume, look, facts, number);
+    if (placed !== this.placed) this.paint(facts);
+    if (marked !== this.marked) this.mark(volume, look, facts, number);
+    Object.assign(this, { content, placed, marked });
+  }
+
+  compose(volume, look, facts, number) {
+    const [width, height] = facts.shape, [low, high] = look.windows[look.pet.name];
+    if (this.pointsOf !== volume.version) this.gather(volume);
+    if (!this.image || this.image.width !== width || this.image.height !== height) {
+      this.small.width = width; this.small.height = height;
+      this.image = this.small.getContext('2d').createImageData(width, height);
     }
-    if (look.maskOn) this.lesions(facts, look, number, pixels, width, height);
-    drawing.putImageData(image, 0, 0);
-    c.fillStyle = '#fff'; c.fillRect(0, 0, this.canvas.width, this.canvas.height);
-    const wide = width * facts.spacing[0], tall = height * facts.spacing[1];
-    const fit = Math.min(this.canvas.width / wide, this.canvas.height / tall) * 0.96;
-    this.at = { x: (this.canvas.width - wide * fit) / 2, y: (this.canvas.height - tall * fit) / 2, fit };
-    c.imageSmoothingEnabled = true; c.imageSmoothingQuality = 'high';
-    c.drawImage(this.small, this.at.x, this.at.y, wide * fit, tall * fit);
-    this.marks(volume, look, facts, number, ratio);
+    const table = new Uint32Array(256), pixels = new Uint32Array(this.image.data.buffer), from = number * width * height;
+    for (let i = 0; i < 256; i++) {
+      const grey = Math.round(255 - Math.min(Math.max((255 * ((i * facts.highest) / 255 - low)) / (high - low), 0), 255)); // hot is dark
+      table[i] = (255 << 24) | (grey << 16) | (grey << 8) | grey;
+    }
+    for (let i = 0; i < pixels.length; i++) pixels[i] = table[volume.projection[from + i]];
+    if (look.maskOn) this.lesions(facts, look, number, this.image.data, width, height);
+    this.small.getContext('2d').putImageData(this.image, 0, 0);
   }
 
   lesions(facts, look, number, pixels, width, height) {
@@ -60,14 +74,24 @@ export class ProjectionView {
     }
   }
 
-  marks(volume, look, facts, number, ratio) {
-    const c = this.context, turn = (360 * number) / facts.directions;
-    const y = this.at.y + (look.cross[2] * volume.grid.spacing[2] - facts.top + facts.spacing[1] / 2) * this.at.fit;
-    c.strokeStyle = 'rgba(9, 105, 184, .55)'; c.lineWidth = 1; c.beginPath(); c.moveTo(0, y); c.lineTo(this.canvas.width, y); c.stroke();
+  paint(facts) {
+    const c = this.context, [width, height] = facts.shape, wide = width * facts.spacing[0], tall = height * facts.spacing[1];
+    const scale = Math.min(this.canvas.width / wide, this.canvas.height / tall) * 0.96;
+    this.at = { x: (this.canvas.width - wide * scale) / 2, y: (this.canvas.height - tall * scale) / 2, scale };
+    c.fillStyle = '#fff'; c.fillRect(0, 0, this.canvas.width, this.canvas.height);
+    c.imageSmoothingEnabled = true; c.imageSmoothingQuality = 'low';
+    c.drawImage(this.small, this.at.x, this.at.y, wide * scale, tall * scale);
+  }
+
+  mark(volume, look, facts, number) {
+    const c = this.marks, turn = (360 * number) / facts.directions, ratio = window.devicePixelRatio || 1, { width, height } = this.canvas;
+    const y = Math.round(this.at.y + (look.cross[2] * volume.grid.spacing[2] - facts.top + facts.spacing[1] / 2) * this.at.scale) + 0.5;
+    c.clearRect(0, 0, width, height);
+    c.strokeStyle = 'rgba(9, 105, 184, .55)'; c.lineWidth = 1; c.beginPath(); c.moveTo(0, y); c.lineTo(width, y); c.stroke();
     c.font = `600 ${13 * ratio}px system-ui, sans-serif`; c.fillStyle = '#7a5200'; c.textBaseline = 'middle'; c.textAlign = 'center';
     const sides = ['R', 'A', 'L', 'P'], quarter = Math.round(turn / 90) % 4; // what is seen at the left after a turn
     if (Math.abs(turn / 90 - Math.round(turn / 90)) < 0.01) {
-      c.fillText(sides[quarter], 11 * ratio, this.canvas.height / 2); c.fillText(sides[(quarter + 2) % 4], this.canvas.width - 11 * ratio, this.canvas.height / 2);
+      c.fillText(sides[quarter], 11 * ratio, height / 2); c.fillText(sides[(quarter + 2) % 4], width - 11 * ratio, height / 2);
     }
     c.textAlign = 'left'; c.font = `${12 * ratio}px system-ui, sans-serif`; c.fillStyle = '#334155';
     c.fillText(`PET projection  ${turn.toFixed(0)}°`, 9 * ratio, 14 * ratio);

@@ -3,7 +3,7 @@
 import { put, request } from '/page/api.js';
 import { age, element } from '/page/cases.js';
 import { erase, paint } from '/page/edits.js';
-import { PlaneView, VERDICTS, greyTable } from '/page/planes.js';
+import { PlaneView, VERDICTS, blendTable, greyTable } from '/page/planes.js';
 import { ProjectionView } from '/page/projection.js';
 import { fromFile, loadVolume, reloadMask, strides, toFile, valueAt } from '/page/volume.js';
 
@@ -30,15 +30,16 @@ export class Viewer {
     if (this.opening !== id) return; // another case was chosen meanwhile
     const { grid, view } = volume, pet = volume.layers.find((l) => l.kind === 'pet') || null;
     const base = volume.layers.find((l) => l.kind !== 'pet') || pet;
-    this.volume = volume; this.edits = view.edits; this.revision = view.revision; this.chosen = null; this.pending = 0;
+    this.volume = volume; this.edits = view.edits; this.revision = view.revision; this.chosen = null; this.pending = 0; this.shown = false;
     const windows = Object.fromEntries(volume.layers.map((l) => [l.name, [...l.window]]));
     this.look = {
-      cross: grid.shape.map((n) => n >> 1), base, pet, windows, tables: {}, opacity: Number($('opacity').value), maskOn: true, fill: $('fill').checked, compare: false,
+      cross: grid.shape.map((n) => n >> 1), base, pet, windows, tables: {}, opacity: Number($('opacity').value), maskOn: true, fill: $('fill').checked, compare: false, version: 0,
       colours: Object.fromEntries(Object.entries(view.labels).map(([value, label]) => [value, label.colour])),
     };
     volume.layers.forEach((layer) => this.retable(layer));
-    for (const plane of this.planes) { plane.zoom = 1; plane.pan = [0, 0]; plane.image = null; }
-    this.projection.points = null; this.projection.number = 0;
+    this.reblend();
+    for (const plane of this.planes) { plane.zoom = 1; plane.pan = [0, 0]; plane.forget(); }
+    this.projection.forget(); this.projection.number = 0;
     $('base').replaceChildren(...volume.layers.map((l) => element('option', { value: l.name, textContent: l.name.toUpperCase(), selected: l === base })));
     $('label').replaceChildren(...Object.entries(view.labels).map(([value, label]) => element('option', { value, textContent: label.name })));
     $('label').hidden = Object.keys(view.labels).length < 2;
@@ -61,6 +62,10 @@ export class Viewer {
 
   retable(layer) { this.look.tables[layer.name] = greyTable(layer, this.look.windows[layer.name]); }
 
+  reblend() { this.look.blend = blendTable(this.look.opacity, this.look.base.kind === 'pet'); }
+
+  redraw() { this.look.version++; this.draw(); } // the look has changed
+
   lesions() {
     return Object.entries(this.volume.view.statistics.labels).flatMap(([name, label]) => label.lesions.map((lesion, i) => ({ ...lesion, name, number: i + 1 })));
   }
@@ -73,7 +78,6 @@ export class Viewer {
       await reloadMask(this.volume);
       if (before === this.pending) { this.pending = 0; this.edits = this.volume.view.edits; }
       this.revision = one.revision;
-      this.projection.points = null;
     }
     this.version = one.version;
     this.show(one);
@@ -137,15 +141,17 @@ export class Viewer {
     this.draw();
   }
 
+  // Whatever happens within a frame is painted once, in the next one.
   draw() {
     if (!this.volume || this.scheduled) return;
-    this.scheduled = requestAnimationFrame(() => {
-      this.scheduled = null;
-      if (!this.volume) return;
-      for (const plane of this.planes) plane.draw(this.volume, this.look);
-      if (this.volume.view.projection) this.projection.draw(this.volume, this.look);
-      this.readout();
-    });
+    this.scheduled = requestAnimationFrame(() => { this.scheduled = null; if (this.volume) this.paint(); });
+  }
+
+  paint() {
+    for (const plane of this.planes) plane.draw(this.volume, this.look);
+    if (!this.brush) this.projection.draw(this.volume, this.look); // it looks through the whole mask: after the stroke is soon enough
+    this.readout();
+    if (!this.shown) { this.shown = true; performance.mark('shown'); } // for the benchmark
   }
 
   readout() {
@@ -161,7 +167,6 @@ export class Viewer {
   commit(edits) {
     this.edits = edits;
     this.pending += 1;
-    this.projection.points = null;
     $('undo').disabled = $('revert').disabled = !edits.length;
     $('saving').textContent = 'measuring …';
     const id = this.volume.id;
@@ -177,6 +182,7 @@ export class Viewer {
     if (!at(place)) return;
     const voxel = toFile(grid, place);
     erase(mask, grid.shape, place);
+    this.volume.version++;
     this.chosen = null;
     this.commit([...this.edits, { op: 'erase', voxel }]);
   }
@@ -195,6 +201,9 @@ export class Viewer {
     if (last && last.every((n, i) => n === voxel[i])) return;
     this.brush.voxels.push(voxel);
     paint(mask, grid, place, radius, label);
+    const reach = grid.spacing.map((s) => Math.floor(radius / s)), { bounds } = this.volume;
+    for (let a = 0; a < 3; a++) { bounds.low[a] = Math.max(0, Math.min(bounds.low[a], place[a] - reach[a])); bounds.high[a] = Math.max(bounds.high[a], place[a] + reach[a]); }
+    this.volume.version++;
     this.draw();
   }
 
@@ -210,11 +219,11 @@ export class Viewer {
     $('undo').onclick = () => this.undo();
     $('revert').onclick = () => this.revert();
     $('reset').onclick = () => this.reset();
-    $('opacity').oninput = () => { this.look.opacity = Number($('opacity').value); this.draw(); };
-    $('mask-on').onchange = () => { this.look.maskOn = $('mask-on').checked; this.draw(); };
-    $('fill').onchange = () => { this.look.fill = $('fill').checked; this.draw(); };
-    $('compare-on').onchange = () => { this.look.compare = $('compare-on').checked; this.draw(); };
-    $('base').onchange = () => { this.look.base = this.volume.layers.find((l) => l.name === $('base').value); this.presets(); this.draw(); };
+    $('opacity').oninput = () => { this.look.opacity = Number($('opacity').value); this.reblend(); this.redraw(); };
+    $('mask-on').onchange = () => { this.look.maskOn = $('mask-on').checked; this.redraw(); };
+    $('fill').onchange = () => { this.look.fill = $('fill').checked; this.redraw(); };
+    $('compare-on').onchange = () => { this.look.compare = $('compare-on').checked; this.redraw(); };
+    $('base').onchange = () => { this.look.base = this.volume.layers.find((l) => l.name === $('base').value); this.presets(); this.reblend(); this.redraw(); };
     $('preset').onchange = () => { if (PRESETS[$('preset').value]) this.setWindow(this.look.base, [...PRESETS[$('preset').value]]); };
     $('reference').onchange = async () => {
       const [file] = $('reference').files;
@@ -228,7 +237,7 @@ export class Viewer {
     for (const button of $('tools').children) { button.classList.toggle('chosen', button.dataset.tool === tool); button.setAttribute('aria-pressed', button.dataset.tool === tool); }
   }
 
-  setWindow(layer, window_) { this.look.windows[layer.name] = window_; this.retable(layer); this.draw(); }
+  setWindow(layer, window_) { this.look.windows[layer.name] = window_; this.retable(layer); this.redraw(); }
 
   connectPlane(plane) {
     const { canvas } = plane, fingers = new Map();

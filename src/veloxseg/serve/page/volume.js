@@ -22,7 +22,8 @@ export async function loadVolume(id) {
     ...view.scans.map((scan) => numbers(path(scan.name), Uint16Array)),
   ]);
   const layers = view.scans.map((scan, index) => ({ ...scan, data: scans[index], tables: tablesFor(scan, view.grid) }));
-  return { id, view, grid: view.grid, mask, projection, reference, layers, kind };
+  const bounds = boundsOf(mask, view.grid.shape);
+  return { id, view, grid: view.grid, mask, bounds, projection, reference, layers, kind, version: 0 };
 }
 
 export async function reloadMask(volume) {
@@ -30,6 +31,8 @@ export async function reloadMask(volume) {
   volume.mask = await numbers(`/api/cases/${volume.id}/layers/mask`, volume.kind);
   if (view.reference) volume.reference = await numbers(`/api/cases/${volume.id}/layers/reference`, volume.kind);
   volume.view = view;
+  volume.bounds = boundsOf(volume.mask, volume.grid.shape);
+  volume.version++;
 }
 
 // For each axis: which two voxels of a scan lie around a voxel of the mask's grid, and how near the second one is.
@@ -46,39 +49,62 @@ function tablesFor(scan, grid) {
       low[i] = Math.min(Math.floor(inside), Math.max(scan.shape[a] - 2, 0));
       share[i] = inside - low[i];
     }
-    return { low, share };
+    const first = low.findIndex((n) => n >= 0), last = low.findLastIndex((n) => n >= 0); // what lies within, without gaps
+    return { low, share, first: first < 0 ? 0 : first, last };
   });
 }
 
 export const strides = (shape) => [1, shape[0], shape[0] * shape[1]];
 
-// The stored numbers of a scan on one plane of the mask's grid; -1 outside the scan.
-export function readPlane(layer, grid, plane, index, out) {
+// A scan on one plane of the mask's grid, as the table has each of its numbers; 0 outside the scan.
+export function readPlane(layer, grid, plane, index, table, out) {
   const { axis, u, v } = plane, width = grid.shape[u], height = grid.shape[v], step = strides(layer.shape), data = layer.data;
-  if (!layer.tables) {
-    let at = 0;
-    for (let j = 0; j < height; j++) {
-      let from = index * step[axis] + j * step[v];
-      for (let i = 0; i < width; i++, from += step[u]) out[at++] = data[from];
-    }
-    return;
+  if (layer.tables) { interpolatePlane(layer, plane, index, width, height, table, out); return; }
+  for (let j = 0, at = 0; j < height; j++) {
+    for (let i = 0, from = index * step[axis] + j * step[v]; i < width; i++, from += step[u]) out[at++] = table[data[from]];
   }
-  const [tu, tv, ta] = [layer.tables[u], layer.tables[v], layer.tables[axis]];
-  const near = ta.low[index], depth = layer.shape[axis] > 1 ? step[axis] : 0, wa = ta.share[index];
-  const right = layer.shape[u] > 1 ? step[u] : 0, down = layer.shape[v] > 1 ? step[v] : 0;
-  let at = 0;
+}
+
+// Linear along the three axes, one after the other: between two slices, then two rows, then two voxels.
+function interpolatePlane(layer, { axis, u, v }, index, width, height, table, out) {
+  const { shape, data, tables } = layer, step = strides(shape), [tu, tv, ta] = [tables[u], tables[v], tables[axis]];
+  const near = ta.low[index], wide = shape[u], tall = shape[v];
+  out.fill(0);
+  if (near < 0) return;
+  if (!layer.slice || layer.slice.length < wide * tall) layer.slice = new Float32Array(wide * tall);
+  const { slice } = layer, row = new Float32Array(wide + 1), depth = shape[axis] > 1 ? step[axis] : 0, share = ta.share[index];
+  for (let j = 0, at = 0; j < tall; j++) {
+    for (let i = 0, p = near * step[axis] + j * step[v]; i < wide; i++, p += step[u]) slice[at++] = data[p] + (data[p + depth] - data[p]) * share;
+  }
   for (let j = 0; j < height; j++) {
-    const row = tv.low[j], wv = tv.share[j];
-    for (let i = 0; i < width; i++, at++) {
-      if (near < 0 || row < 0 || tu.low[i] < 0) { out[at] = -1; continue; }
-      const p = near * step[axis] + row * step[v] + tu.low[i] * step[u], wu = tu.share[i];
-      const top = (data[p] * (1 - wu) + data[p + right] * wu) * (1 - wv) + (data[p + down] * (1 - wu) + data[p + down + right] * wu) * wv;
-      if (wa === 0) { out[at] = top; continue; }
-      const q = p + depth;
-      const low = (data[q] * (1 - wu) + data[q + right] * wu) * (1 - wv) + (data[q + down] * (1 - wu) + data[q + down + right] * wu) * wv;
-      out[at] = top * (1 - wa) + low * wa;
+    if (tv.low[j] < 0) continue;
+    const top = tv.low[j] * wide, below = tall > 1 ? top + wide : top, part = tv.share[j];
+    for (let i = 0; i < wide; i++) row[i] = slice[top + i] + (slice[below + i] - slice[top + i]) * part;
+    row[wide] = row[wide - 1];
+    for (let i = tu.first, at = j * width + i; i <= tu.last; i++, at++) {
+      const k = tu.low[i];
+      out[at] = table[(row[k] + (row[k + 1] - row[k]) * tu.share[i]) | 0];
     }
   }
+}
+
+// Calls visit(i) for every labelled voxel; four bytes of background are passed over at once.
+export function forEachLabelled(mask, visit) {
+  const each = 4 / mask.BYTES_PER_ELEMENT, words = new Uint32Array(mask.buffer, 0, mask.byteLength >> 2);
+  for (let w = 0; w < words.length; w++) {
+    if (words[w] !== 0) for (let i = w * each; i < (w + 1) * each; i++) if (mask[i]) visit(i);
+  }
+  for (let i = words.length * each; i < mask.length; i++) if (mask[i]) visit(i);
+}
+
+// The box that holds every label: first and last voxel along each axis, nothing if the mask is empty.
+export function boundsOf(mask, shape) {
+  const low = [Infinity, Infinity, Infinity], high = [-1, -1, -1], plane = shape[0] * shape[1];
+  forEachLabelled(mask, (i) => {
+    const place = [i % shape[0], Math.floor(i / shape[0]) % shape[1], Math.floor(i / plane)];
+    for (let a = 0; a < 3; a++) { if (place[a] < low[a]) low[a] = place[a]; if (place[a] > high[a]) high[a] = place[a]; }
+  });
+  return { low, high };
 }
 
 // The value of a scan at a voxel of the mask's grid, in its own units; null outside.
