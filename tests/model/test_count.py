@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
-from veloxseg.model.config import NetworkConfig, preset
+from veloxseg.model.config import PRESETS, NetworkConfig, preset
+from veloxseg.model.costs import COSTS
 from veloxseg.model.count import macs, macs_as_published, parameters, parameters_as_published
 from veloxseg.model.network import VeloxSeg
 from veloxseg.model.sdkt import SDKTModel
@@ -114,3 +116,12 @@ def test_by_real_work_the_transposed_head_is_the_cheaper_one() -> None:
 @pytest.mark.parametrize(("name", "total"), [("b", 2_288_999), ("c", 1_863_117)])
 def test_total_with_teachers(name: str, total: int) -> None:
     assert parameters(SDKTModel(preset(name))) == total
+
+
+def test_the_costs_that_info_prints_are_those_that_are_counted() -> None:
+    assert COSTS.keys() == PRESETS.keys()
+    for name, config in PRESETS.items():
+        with torch.device("meta"):
+            network = VeloxSeg(config)
+        shape = (1, sum(config.in_channels), *config.patch)
+        assert COSTS[name] == (parameters(network), macs(network, shape), macs_as_published(network, shape))

@@ -5,7 +5,7 @@ A variant is `dataclasses.replace(preset("b"), kernel_sizes=(3,))`.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -19,6 +19,7 @@ __all__ = ["PRESETS", "NetworkConfig", "PairedWindow", "preset", "windows_for"]
 Few = Annotated[int, Range(1, 64)]
 Width = Annotated[int, Range(1, 1024)]
 Side = Annotated[int, Range(1, 2048)]
+Hidden = Annotated[int, Range(1, 8192)]
 PerStage = tuple[Width, Width, Width, Width]
 DepthPerStage = tuple[Few, Few, Few, Few]
 Window = tuple[Side, Side, Side]
@@ -109,6 +110,12 @@ class NetworkConfig:
     """Dropout of the JLC blocks' feed-forward layers."""
     drop_path: Share = 0.0
     """Probability that a transformer block's branch is left out for a sample."""
+    channels: tuple[Width, ...] = ()
+    """Channels of the convolution stream's four stages after pruning; empty: by `base_width`."""
+    hidden: tuple[Hidden, ...] = ()
+    """Hidden widths after pruning, of each JLC block of encoder, then decoder; empty: by `expansions`."""
+    transformer_hidden: tuple[Hidden, ...] = ()
+    """Hidden widths after pruning, of each transformer block; empty: by `transformer_expansions`."""
 
     def __post_init__(self) -> None:
         settle(self)
@@ -122,6 +129,8 @@ class NetworkConfig:
     @property
     def widths(self) -> PerStage:
         """C_k of the convolution stream."""
+        if self.channels:
+            return self.channels  # type: ignore[return-value]
         w = self.base_width
         return w, 2 * w, 4 * w, 8 * w
 
@@ -129,6 +138,23 @@ class NetworkConfig:
     def transformer_widths(self) -> PerStage:
         w = self.transformer_width
         return w, 2 * w, 4 * w, 8 * w
+
+    def hidden_widths(self, part: str) -> Iterator[tuple[int, int, int]]:
+        """(stage, block, hidden width) of the feed-forward layers of "encoder", "decoder" or "tokens", in order."""
+        if part == "tokens":
+            depths: tuple[int, ...] = self.transformer_depths if self.attention != "none" else ()
+            widths, expansions, pruned = self.transformer_widths, self.transformer_expansions, self.transformer_hidden
+        else:
+            depths = self.depths if part == "encoder" else self.depths[:-1]
+            widths, expansions = self.widths, self.expansions
+            pruned = self.hidden[: sum(self.depths)] if part == "encoder" else self.hidden[sum(self.depths) :]
+        blocks = [(stage, block) for stage, depth in enumerate(depths) for block in range(depth)]
+        for number, (stage, block) in enumerate(blocks):
+            fits = number < len(pruned)  # a wrong number of them is refused by `_check_pruned`
+            yield stage, block, pruned[number] if fits else expansions[stage] * widths[stage]
+
+    def hidden_width(self, part: str, stage: int, block: int) -> int:
+        return next(hidden for s, b, hidden in self.hidden_widths(part) if (s, b) == (stage, block))
 
     @property
     def big_windows(self) -> tuple[Size, ...]:
@@ -151,13 +177,15 @@ class NetworkConfig:
         return _ATTENTION_PAIRS[self.attention](tuple(found))
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """All settings; those of pruning only where something was pruned."""
+        return {name: value for name, value in asdict(self).items() if name not in PRUNED or value}
 
     @classmethod
     def from_json(cls, value: Any) -> "NetworkConfig":
         return build(cls, value, "network settings")
 
 
+PRUNED = ("channels", "hidden", "transformer_hidden")
 Pairs = tuple[PairedWindow, ...]
 # the ablations keep one pair: the finest is plain window attention, the coarsest attends over the whole
 # feature after down-sampling it
@@ -180,6 +208,7 @@ def _check(config: NetworkConfig) -> None:
         raise ConfigError(f"in_channels {config.in_channels} must name at least one channel for each modality")
     if not config.kernel_sizes or any(size % 2 == 0 for size in config.kernel_sizes):
         raise ConfigError(f"kernel_sizes {config.kernel_sizes} must be odd, such as (1, 3, 5)")
+    _check_pruned(config)
     for name in ("big_windows", "small_windows"):
         if len(getattr(config, name)) != STAGES:
             raise ConfigError(f"{name} {getattr(config, name)} must have {STAGES} entries, one per stage")
@@ -191,6 +220,22 @@ def _check(config: NetworkConfig) -> None:
                 f"group size {group} does not divide the width {width} of stage {stage + 1}; use one of {divisors}"
             )
         _check_windows(config, stage)
+
+
+def _check_pruned(config: NetworkConfig) -> None:
+    blocks = sum(config.depths) + sum(config.depths[:-1])
+    for name, expected, of in (
+        ("channels", STAGES, "stage"),
+        ("hidden", blocks, "JLC block of encoder and decoder"),
+        (
+            "transformer_hidden",
+            0 if config.attention == "none" else sum(config.transformer_depths),
+            "transformer block",
+        ),
+    ):
+        found = getattr(config, name)
+        if found and len(found) != expected:
+            raise ConfigError(f"{name} {found} must have {expected} entries, one for each {of}")
 
 
 def _check_windows(config: NetworkConfig, stage: int) -> None:

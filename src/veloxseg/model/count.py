@@ -23,13 +23,7 @@ from torch import Tensor, nn
 from veloxseg.model.layers import InstanceNorm, ModalityLinear, NormLinear
 from veloxseg.model.pwa import PairedWindowAttention, WindowAttention
 
-__all__ = ["WHY_THEY_DIFFER", "macs", "macs_as_published", "parameters", "parameters_as_published"]
-
-WHY_THEY_DIFFER = (
-    "MACs are real work (FlopCounterMode / 2). 'As published' repeats the paper's counter, which takes transposed "
-    "convolutions stride^3 too dear, adds norms and soft-max, and leaves attention products out. Parameters are all "
-    "that inference weights hold; the paper's counter leaves out layer norms and position tables, so it prints fewer."
-)
+__all__ = ["macs", "macs_as_published", "parameters", "parameters_as_published"]
 
 
 def parameters(network: nn.Module) -> int:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from veloxseg.model.config import STAGES, STRIDES, NetworkConfig
-from veloxseg.model.encoder import conv_settings
 from veloxseg.model.jlc import jlc_stage
 from veloxseg.model.layers import Conv3d, InstanceNorm, PixelShuffle3d
 
@@ -33,9 +32,7 @@ class Decoder(nn.Module):
         super().__init__()
         stages = range(STAGES - 1)
         self.ups = nn.ModuleList(UpSampling(config.widths[k + 1], config.widths[k]) for k in stages)
-        self.blocks = nn.ModuleList(
-            jlc_stage(config.depths[k], config.widths[k], **conv_settings(config, k)) for k in stages
-        )
+        self.blocks = nn.ModuleList(jlc_stage(config, "decoder", k) for k in stages)
 
     def forward(self, encoded: Sequence[Tensor]) -> list[Tensor]:
         decoded = [encoded[-1]]
@@ -48,8 +45,8 @@ def voxel_head(config: NetworkConfig, outputs: int) -> nn.Module:
     """u_1 to `outputs` channels at full resolution."""
     stride = STRIDES[0]
     if config.head == "transposed":
-        return nn.ConvTranspose3d(config.base_width, outputs, stride, stride=stride)
-    conv = Conv3d(config.base_width, outputs * stride**3, 3, padding=1)
+        return nn.ConvTranspose3d(config.widths[0], outputs, stride, stride=stride)
+    conv = Conv3d(config.widths[0], outputs * stride**3, 3, padding=1)
     return nn.Sequential(conv, PixelShuffle3d(stride))
 
 

@@ -14,7 +14,7 @@ from veloxseg.model.jlc import jlc_stage
 from veloxseg.model.layers import Conv3d, InstanceNorm
 from veloxseg.model.transformer import PatchEmbedding, TransformerStage
 
-__all__ = ["DownSampling", "DualEncoder", "EncoderStage", "Features", "Join", "conv_settings"]
+__all__ = ["DownSampling", "DualEncoder", "EncoderStage", "Features", "Join"]
 
 
 class Features(NamedTuple):
@@ -22,16 +22,6 @@ class Features(NamedTuple):
 
     fused: Tensor  # enc_k: (B, C, X, Y, Z)
     modal: Tensor | None  # E_1..E_M before patch merging: (M, B, X, Y, Z, C); None without a transformer stream
-
-
-def conv_settings(config: NetworkConfig, stage: int) -> dict[str, object]:
-    """Settings of a JLC block, the same for encoder and decoders."""
-    return {
-        "group_size": config.group_sizes[stage],
-        "kernel_sizes": config.kernel_sizes,
-        "expansion": config.expansions[stage],
-        "dropout": config.conv_dropout,
-    }
 
 
 class DownSampling(nn.Sequential):
@@ -70,7 +60,7 @@ class EncoderStage(nn.Module):
         if config.attention != "none":
             self.transformer = TransformerStage(config, stage)
             self.join = Join(config.modalities * config.transformer_widths[stage], width)
-        self.blocks = jlc_stage(config.depths[stage], width, **conv_settings(config, stage))
+        self.blocks = jlc_stage(config, "encoder", stage)
 
     def forward(self, fused_BCXYZ: Tensor, modal_MBXYZC: Tensor | None) -> Features:
         down = self.down(fused_BCXYZ)

@@ -7,6 +7,7 @@ y = x + Σ_s GELU(IN(GroupConv_s(x))),   out = y + Dropout(PWC(GELU(PWC(IN(y))))
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from veloxseg.model.config import NetworkConfig
 from veloxseg.model.layers import Conv3d, Dropout, InstanceNorm, channels_last
 
 __all__ = ["JLC", "jlc_stage"]
@@ -16,15 +17,15 @@ class JLC(nn.Module):
     """One block: parallel group convolutions of several kernel sizes, then a feed-forward network."""
 
     def __init__(
-        self, width: int, *, group_size: int, kernel_sizes: tuple[int, ...], expansion: int, dropout: float
+        self, width: int, *, group_size: int, kernel_sizes: tuple[int, ...], hidden: int, dropout: float
     ) -> None:
         super().__init__()
         self.convs = nn.ModuleList(
             Conv3d(width, width, size, padding=size // 2, groups=width // group_size) for size in kernel_sizes
         )
         self.norm = InstanceNorm()
-        self.expand = Conv3d(width, expansion * width, 1)
-        self.reduce = Conv3d(expansion * width, width, 1)
+        self.expand = Conv3d(width, hidden, 1)
+        self.reduce = Conv3d(hidden, width, 1)
         self.dropout = Dropout(dropout)
 
     def forward(self, x_BCXYZ: Tensor) -> Tensor:
@@ -37,6 +38,17 @@ class JLC(nn.Module):
         return y + self.dropout(self.reduce(hidden))
 
 
-def jlc_stage(depth: int, width: int, **settings: object) -> nn.Sequential:
-    """`depth` blocks in a row."""
-    return nn.Sequential(*(JLC(width, **settings) for _ in range(depth)))  # type: ignore[arg-type]
+def jlc_stage(config: NetworkConfig, part: str, stage: int) -> nn.Sequential:
+    """The blocks of a stage in a row; `part` is "encoder" or "decoder"."""
+    return nn.Sequential(
+        *(
+            JLC(
+                config.widths[stage],
+                group_size=config.group_sizes[stage],
+                kernel_sizes=config.kernel_sizes,
+                hidden=config.hidden_width(part, stage, block),
+                dropout=config.conv_dropout,
+            )
+            for block in range(config.depths[stage])
+        )
+    )

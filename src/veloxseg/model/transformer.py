@@ -53,10 +53,10 @@ class TransformerBlock(nn.Module):
     The block's input is added twice: this is what the published figures were made with.
     """
 
-    def __init__(self, config: NetworkConfig, stage: int) -> None:
+    def __init__(self, config: NetworkConfig, stage: int, block: int) -> None:
         super().__init__()
         modalities, width = config.modalities, config.transformer_widths[stage]
-        hidden = config.transformer_expansions[stage] * width
+        hidden = config.hidden_width("tokens", stage, block)
         self.drop_path = config.drop_path
         self.attention = PairedWindowAttention(config, stage)
         self.expand = NormLinear(modalities, width, hidden)
@@ -83,7 +83,9 @@ class TransformerStage(nn.Module):
 
     def __init__(self, config: NetworkConfig, stage: int) -> None:
         super().__init__()
-        self.blocks = nn.Sequential(*(TransformerBlock(config, stage) for _ in range(config.transformer_depths[stage])))
+        self.blocks = nn.Sequential(
+            *(TransformerBlock(config, stage, block) for block in range(config.transformer_depths[stage]))
+        )
         last = stage == len(STRIDES) - 1
         self.merge = None if last else PatchMerging(config.modalities, config.transformer_widths[stage])
 
