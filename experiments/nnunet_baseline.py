@@ -40,7 +40,7 @@ CHANNELS = {"sts": {"0": "CT", "1": "PET"}, "hippocampus": {"0": "MRI"}}
 LEFT_OUT = ("STS_019",)  # its PET and CT do not lie on each other
 WAYS = ("nnunet", "inside", "veloxseg")
 TRIED_STEPS = 2  # timed before a training, to fit its schedule to the minutes
-EPOCHS = 20
+EPOCHS, STEPS_PER_EPOCH = 20, 5  # at most and at least
 
 
 def main() -> None:
@@ -209,7 +209,7 @@ def train_in_nnunet(options: argparse.Namespace, work: Path, way: str, fold: int
         trainer.train_step(next(trainer.dataloader_train))
     step = (time.perf_counter() - start) / TRIED_STEPS
     steps = max(1, int(60 * options.minutes / step / 1.1))  # a tenth goes to nnU-Net's own validation batches
-    trainer.num_epochs = min(EPOCHS, steps)
+    trainer.num_epochs = max(1, min(EPOCHS, steps // STEPS_PER_EPOCH))
     trainer.num_iterations_per_epoch = steps // trainer.num_epochs
     trainer.num_val_iterations_per_epoch = max(1, trainer.num_iterations_per_epoch // 10)
     if way == "inside":

@@ -14,7 +14,7 @@ from veloxseg.errors import ConfigError, ShapeError
 from veloxseg.prepare.fingerprint import network_axes
 from veloxseg.prepare.network_input import axis_order, label_to_network, to_network
 from veloxseg.prepare.plan import Plan
-from veloxseg.prepare.planner import BUDGET, choose_patch, choose_spacing, make_plan
+from veloxseg.prepare.planner import BUDGET, choose_patch, choose_spacing, coarsen, make_plan
 
 DATASET = Dataset(
     name="tiny",
@@ -36,7 +36,8 @@ def fingerprint(**ct: Any) -> dict[str, Any]:
         "modalities": {
             "pet": {**common, "kind": "pet", "on_label_grid": 0},
             "ct": {**common, "kind": "ct", "on_label_grid": 9, **ct},
-        }
+        },
+        "labels": {},
     }
 
 
@@ -88,6 +89,25 @@ def test_patch_fits_image_and_budget() -> None:
         patch = choose_patch((1, 1, 2), [1, 1, 2], shape)
         assert all(side % 32 == 0 for side in patch)
         assert patch[0] * patch[1] * patch[2] <= BUDGET
+
+
+def test_large_structures_let_the_finest_axes_be_coarser() -> None:
+    """Soft-tissue sarcomas: 0.98 × 0.98 × 3.27 mm, the smallest of 35 mL."""
+    grid = {"median_spacing": [0.977, 0.977, 3.27], "fine_spacing": [0.9, 0.9, 3.27], "median_shape": [159, 160, 61]}
+    labels = {"tumour": {"lesions": 35, "lesion_ml_percentiles": {"5": 35.4}}}
+    plan = make_plan(DATASET, {**fingerprint(**grid), "labels": labels})
+    assert plan.spacing[0] == plan.spacing[1] == pytest.approx(1.95, abs=0.05)
+    assert plan.spacing[2] == 3.27
+    assert plan.patch == (64, 64, 64)
+    assert "--spacing 0.977 0.977 3.27 keeps" in plan.why
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+
+
+def test_small_structures_keep_the_spacing_of_the_scans() -> None:
+    whole_body = np.array([800.0, 800.0, 1000.0])
+    assert coarsen((2, 2, 3), whole_body, diameter=6) == (2, 2, 3)
+    assert coarsen((2, 2, 3), whole_body, diameter=None) == (2, 2, 3)
+    assert coarsen((1, 1, 1), whole_body, diameter=24) == (2, 2, 2)  # 12 voxels across, however large the scan is
 
 
 def test_thick_slices_are_not_upsampled_to_the_median_of_the_others() -> None:

@@ -1,6 +1,7 @@
 """Augmentation: chance apart from change, labels moved and never mixed, rotations true in millimetres."""
 
 import numpy as np
+import pytest
 
 from veloxseg.image.regions import cut
 from veloxseg.train.augment import PAPER, STRONG, Augmentation, Change, IntensityChange, apply, draw, read_size
@@ -62,6 +63,23 @@ def test_rotation_reads_real_voxels_and_keeps_values() -> None:
     np.testing.assert_allclose(turned, 3.0, rtol=1e-5)
     assert (labels == 255).all()  # an ignore label stays what it is
     assert turned.shape == (2, *PATCH)
+
+
+def test_zoom_makes_a_ball_smaller_by_the_factor_and_keeps_its_place() -> None:
+    patch, zoom = (48, 48, 32), (1.25, 0.8)
+    change = Change((False, False, False), 0.0, (IntensityChange(),), 0, zoom)
+    size = read_size(patch, change, 1.0)
+    assert size[0] >= 60
+    assert size[2] >= 26
+    grids = np.meshgrid(*(np.arange(n) - (n - 1) / 2 for n in size), indexing="ij")
+    label = (sum(g**2 for g in grids) < 10**2).astype(np.uint8)
+    moved, moved_label = apply(label[None].astype(np.float32), label, change, patch, 1.0)
+    assert moved_label.shape == patch
+    sides = [np.ptp(np.flatnonzero(moved_label.any(axis=axes))) + 1 for axes in ((1, 2), (0, 2), (0, 1))]
+    assert sides == pytest.approx([16, 16, 25], abs=1)
+    assert np.mean((moved[0] > 0.5) == moved_label) > 0.99
+    centre = np.argwhere(moved_label).mean(axis=0)
+    np.testing.assert_allclose(centre, (np.array(patch) - 1) / 2, atol=0.5)
 
 
 def test_intensity_changes_each_modality_alone() -> None:

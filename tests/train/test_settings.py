@@ -15,8 +15,17 @@ from veloxseg.errors import ConfigError
 from veloxseg.model.config import NetworkConfig
 from veloxseg.model_folder import ModelFolder, load_network
 from veloxseg.train.recipe import Recipe, network_settings, trained_plan
-from veloxseg.train.settings import NETWORK, RECIPE, by_name, make_recipe, parse_overrides, read_config, short
-from veloxseg.train.settings_page import _text, field_texts, page
+from veloxseg.train.settings import (
+    NETWORK,
+    RECIPE,
+    by_name,
+    make_recipe,
+    parse_overrides,
+    read_config,
+    setting_text,
+    short,
+)
+from veloxseg.train.settings_page import field_texts, page
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 QUICK = ["--model", "tiny", "--epochs", "1", "--set", "batch=2", "steps_per_epoch=1", "warmup_epochs=0"]
@@ -31,7 +40,7 @@ def test_every_field_of_recipe_and_network_is_a_setting_of_one_of_them() -> None
 @pytest.mark.parametrize("name", [*RECIPE, *NETWORK])
 def test_every_setting_is_read_as_the_page_writes_it(name: str) -> None:
     default = getattr(NetworkConfig() if name in NETWORK else Recipe(), name)
-    assert parse_overrides([f"{name}={_text(default)}"]) == {name: default}
+    assert parse_overrides([f"{name}={setting_text(default)}"]) == {name: default}
 
 
 def test_the_page_of_settings_is_made_from_the_code() -> None:

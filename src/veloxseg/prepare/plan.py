@@ -93,6 +93,7 @@ class Plan:
     format: int = FORMATS["veloxseg"]
     pipeline: Annotated[str, OneOf(*FORMATS)] = "veloxseg"
     nnunet: NnunetSteps | None = None
+    why: str = ""  # what the planner decided that a user may want otherwise, in words
 
     def __post_init__(self) -> None:
         _check(self)
@@ -110,6 +111,11 @@ class Plan:
         return tuple(sorted((n for n, v in self.labels.items() if v != self.ignore_label), key=self.labels.__getitem__))
 
     @property
+    def two_classes(self) -> bool:
+        """Whether one output would do: the difference of two logits decides labels and probabilities."""
+        return len(self.outputs) == 2 and self.regions is None
+
+    @property
     def structures(self) -> dict[str, tuple[int, ...]]:
         """What the network is to find, by the values of the data set's own label maps; these may overlap."""
         if self.regions is not None:
@@ -120,7 +126,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """What a plan does not have is left out, as before there was such a thing: the hash of an old plan stays."""
         value = asdict(self)
-        unused = [name for name in ("merged", "nnunet") if not value[name]]
+        unused = [name for name in ("merged", "nnunet", "why") if not value[name]]
         unused += [] if self.nnunet else ["pipeline"]
         return {name: entry for name, entry in value.items() if name not in unused}
 

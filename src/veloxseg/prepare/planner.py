@@ -1,8 +1,10 @@
 """The plan from the fingerprint: spacing, patch, windows, normalisation. Every choice can be overridden.
 
 Spacing: the reference's median; an axis more than three times coarser than the others takes the finest tenth of
-the data set instead, since upsampling everything would invent slices. Patch: multiples of 32 (four stages and
-the stem halve five times), in proportion to the median body in millimetres, within the paper's budget.
+the data set instead, since upsampling everything would invent slices. Where the structures are large, the finest axes
+are coarsened until a scan is a few patches: minutes on a CPU then show the network whole lesions, often. Patch:
+multiples of 32 (four stages and the stem halve five times), in proportion to the median scan in millimetres, within a
+budget.
 Normalisation: CT is clipped to the 0.5 and 99.5 percentiles of labelled voxels and z-scored with their numbers;
 all else is z-scored by the case's own body.
 """
@@ -11,17 +13,21 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from veloxseg.dataset.dataset import Dataset
 from veloxseg.errors import ConfigError, ShapeError
 from veloxseg.modality import kind_of
 from veloxseg.prepare.plan import REGISTRATIONS, SCHEMES, ModalityPlan, Normalisation, Plan
 
-__all__ = ["choose_patch", "choose_spacing", "make_plan"]
+__all__ = ["choose_patch", "choose_spacing", "coarsen", "make_plan"]
 
 STRIDE = 32
 BUDGET = 128 * 128 * 64  # voxels of HECKTOR's patch in the paper, its largest; 96³ fits too
+SMALL = 300_000  # voxels of a patch where a scan is only a few of them: 64³ and 96×96×32 fit
 ANISOTROPY = 3.0
+ROOM = 64**3 * 3 // 2  # voxels of a median scan at which minutes of a CPU are well spent (experiments/README.md)
+ACROSS = 12  # voxels that even a small structure has across after coarsening
 
 
 def make_plan(
@@ -44,12 +50,16 @@ def make_plan(
             raise ConfigError(f"modality {name!r} is unknown; this data set has {', '.join(modalities)}")
     if register not in REGISTRATIONS:
         raise ConfigError(f"registration {register!r} is unknown; choose {', '.join(REGISTRATIONS)}")
+    grid = modalities[reference]
+    why = ""
     if spacing is None:
-        spacing = choose_spacing(modalities[reference]["median_spacing"], modalities[reference]["fine_spacing"])
+        own, diameter = choose_spacing(grid["median_spacing"], grid["fine_spacing"]), smallest(fingerprint["labels"])
+        spacing = coarsen(own, extent(grid), diameter)
+        why = why_coarser(spacing, own, grid, diameter) if diameter and spacing != own else ""
     elif min(spacing) <= 0:
         raise ConfigError(f"spacing {spacing} must be positive millimetres")
     if patch is None:
-        patch = choose_patch(spacing, modalities[reference]["median_spacing"], modalities[reference]["median_shape"])
+        patch = choose_patch(spacing, grid["median_spacing"], grid["median_shape"])
     elif any(side < STRIDE or side % STRIDE for side in patch):
         better = tuple(max(STRIDE, STRIDE * round(side / STRIDE)) for side in patch)
         raise ShapeError(f"patch {patch} is not made of multiples of {STRIDE}; use {better}")
@@ -71,6 +81,7 @@ def make_plan(
         merged=dataset.merged,
         axes=fingerprint.get("axes", "patient"),
         register=register,
+        why=why,
     )
 
 
@@ -90,28 +101,66 @@ def choose_spacing(median: list[float], fine: list[float]) -> tuple[float, float
     return x, y, z
 
 
+def extent(grid: Mapping[str, Any]) -> npt.NDArray[np.float64]:
+    """The median scan in millimetres."""
+    return np.asarray(grid["median_shape"]) * np.asarray(grid["median_spacing"])
+
+
+def smallest(labels: Mapping[str, Any]) -> float | None:
+    """The diameter in mm of a ball as large as the smallest twentieth of the structures; None where none is known."""
+    volumes = [entry["lesion_ml_percentiles"]["5"] for entry in labels.values() if entry["lesions"]]
+    return float((6000 * min(volumes) / np.pi) ** (1 / 3)) if volumes else None
+
+
+def coarsen(
+    spacing: tuple[float, float, float], millimetres: npt.NDArray[np.float64], diameter: float | None
+) -> tuple[float, float, float]:
+    """No axis finer than the least step at which a median scan fits in ROOM, as far as small structures allow.
+
+    Scans of up to twice that room stay as they are: resampling would cost more than it brings.
+    """
+    if np.prod(millimetres / spacing) <= 2 * ROOM:
+        return spacing
+    steps = np.geomspace(min(spacing), max(min(spacing), (diameter or 0.0) / ACROSS), 200)
+    fits = [step for step in steps if np.prod(millimetres / np.maximum(spacing, step)) <= ROOM]
+    x, y, z = (round(float(max(own, min(fits, default=steps[-1]))), 4) for own in spacing)
+    return x, y, z
+
+
 def choose_patch(
     spacing: tuple[float, float, float], median_spacing: list[float], median_shape: list[float]
 ) -> tuple[int, int, int]:
     """Multiples of 32 up to the median image, as near to a cube in millimetres as the budget allows."""
     size = np.asarray(median_shape) * median_spacing / spacing  # the median image on the target grid
+    budget = SMALL if np.prod(size) <= 2 * ROOM else BUDGET
     most = np.maximum(STRIDE, STRIDE * np.rint(size / STRIDE)).astype(int)
     # near a cube in mm, but a patch axis never gets less than the shortest stride
-    ideal = (BUDGET * np.prod(spacing)) ** (1 / 3) / np.asarray(spacing)
+    ideal = (budget * np.prod(spacing)) ** (1 / 3) / np.asarray(spacing)
     patch = np.minimum(most, np.maximum(STRIDE, STRIDE * np.floor(ideal / STRIDE + 0.5)).astype(int))
-    while np.prod(patch) > BUDGET:
+    while np.prod(patch) > budget:
         patch[int(np.argmax(np.where(patch > STRIDE, patch * np.asarray(spacing), 0)))] -= STRIDE
     while True:  # what a short axis leaves over goes to the others
         grown = [
             axis
             for axis in range(3)
-            if patch[axis] < most[axis] and np.prod(patch) / patch[axis] * (patch[axis] + STRIDE) <= BUDGET
+            if patch[axis] < most[axis] and np.prod(patch) / patch[axis] * (patch[axis] + STRIDE) <= budget
         ]
         if not grown:
             break
         patch[min(grown, key=lambda axis: patch[axis] * spacing[axis])] += STRIDE
     x, y, z = (int(side) for side in patch)
     return x, y, z
+
+
+def why_coarser(
+    spacing: tuple[float, float, float], own: tuple[float, float, float], grid: Mapping[str, Any], diameter: float
+) -> str:
+    size = " × ".join(f"{side:.0f}" for side in extent(grid) / spacing)
+    kept, across = " ".join(f"{value:g}" for value in own), diameter / np.prod(spacing) ** (1 / 3)
+    return (
+        f"coarser than the scans, so that minutes of a CPU suffice: a scan has about {size} voxels, and small "
+        f"structures are {across:.0f} voxels across; --spacing {kept} keeps the scans' own"
+    )
 
 
 def _normalisation(name: str, numbers: Mapping[str, Any], wanted: Mapping[str, str]) -> Normalisation:

@@ -1,8 +1,8 @@
 """Augmentation: `draw` decides by chance, `apply` does it; the second is a pure function that can be tested.
 
 The default is the paper's recipe, a flip along z with probability 0.5. `STRONG` adds flips in plane, rotations
-about z by up to 15°, and changes of brightness, contrast, gamma and noise. All are cheap: a rotation about z
-moves every slice alike, so its interpolation is one sparse matrix over a slice.
+about z, zoom, and changes of brightness, contrast, gamma and noise. All are cheap: a turn about z and a zoom in plane
+move every slice alike, so their interpolation is one sparse matrix over a slice.
 """
 
 from dataclasses import dataclass
@@ -21,6 +21,8 @@ class Augmentation:
     flip: tuple[float, float, float] = (0.0, 0.0, 0.5)  # probability along x, y, z
     rotation: float = 0.0  # probability of a turn about z ...
     degrees: float = 15.0  # ... by up to this angle
+    zoom: float = 0.0  # probability of another size ...
+    scale: float = 0.25  # ... by a factor from 1 / (1 + this) to 1 + this, in plane and along z apart
     intensity: float = 0.0  # probability, per modality, of each of the changes below
     brightness: float = 0.2  # up to this is added, in standard deviations
     contrast: float = 0.2  # the factor is 1 ± this
@@ -30,7 +32,8 @@ class Augmentation:
 
 PAPER = Augmentation()
 STRONG = Augmentation(flip=(0.5, 0.5, 0.5), rotation=0.3, intensity=0.15)
-PRESETS = {"paper": PAPER, "strong": STRONG, "none": Augmentation(flip=(0.0, 0.0, 0.0))}
+ZOOM = Augmentation(flip=(0.5, 0.5, 0.5), rotation=0.5, degrees=30, zoom=0.5, scale=0.35, intensity=0.2)
+PRESETS = {"paper": PAPER, "strong": STRONG, "zoom": ZOOM, "none": Augmentation(flip=(0.0, 0.0, 0.0))}
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,12 @@ class Change:
     radians: float
     intensity: tuple[IntensityChange, ...]
     noise_seed: int
+    zoom: tuple[float, float] = (1.0, 1.0)  # in plane and along z; above 1 things become smaller
+
+    @property
+    def moves(self) -> bool:
+        """Whether voxels are interpolated."""
+        return self.radians != 0 or self.zoom != (1.0, 1.0)
 
 
 def draw(random: np.random.Generator, augmentation: Augmentation, channels: int) -> Change:
@@ -69,29 +78,37 @@ def draw(random: np.random.Generator, augmentation: Augmentation, channels: int)
                 noise=augmentation.noise * abs(n) if on[3] else 0.0,
             )
         )
+    noise_seed = int(random.integers(1 << 62))
+    zooms, powers = random.random(), random.uniform(-1, 1, 2)
+    plane, along = (1 + augmentation.scale) ** powers if zooms < augmentation.zoom else (1.0, 1.0)
     return Change(
         flip=(bool(flips[0]), bool(flips[1]), bool(flips[2])),
         radians=float(np.deg2rad(augmentation.degrees) * angle) if turn < augmentation.rotation else 0.0,
         intensity=tuple(intensity),
-        noise_seed=int(random.integers(1 << 62)),
+        noise_seed=noise_seed,
+        zoom=(float(plane), float(along)),
     )
 
 
 def read_size(patch: tuple[int, int, int], change: Change, aspect: float) -> tuple[int, int, int]:
-    """The box to read so that the turned patch has real voxels in its corners. `aspect`: y spacing / x spacing."""
-    if change.radians == 0:
+    """The box to read so that the moved patch has real voxels in its corners. `aspect`: y spacing / x spacing."""
+    if not change.moves:
         return patch
     cos, sin = abs(np.cos(change.radians)), abs(np.sin(change.radians))
-    x, y, z = patch
-    return int(np.ceil(cos * x + sin * y * aspect)) + 2, int(np.ceil(cos * y + sin * x / aspect)) + 2, z
+    plane, along = change.zoom
+    x, y, z = plane * patch[0], plane * patch[1], along * patch[2]
+    deep = patch[2] if along == 1 else int(np.ceil(z)) + 2
+    return int(np.ceil(cos * x + sin * y * aspect)) + 2, int(np.ceil(cos * y + sin * x / aspect)) + 2, deep
 
 
 def apply(
     image_CXYZ: Floats, label_XYZ: Labels, change: Change, patch: tuple[int, int, int], aspect: float
 ) -> tuple[Floats, Labels]:
-    """Turns, flips and changes intensities. Labels are moved, never mixed."""
-    if change.radians != 0:
-        image_CXYZ, label_XYZ = _rotate(image_CXYZ, label_XYZ, change.radians, patch, aspect)
+    """Turns, zooms, flips and changes intensities. Labels are moved, never mixed."""
+    if change.zoom[1] != 1:
+        image_CXYZ, label_XYZ = _stretch(image_CXYZ, label_XYZ, change.zoom[1], patch[2])
+    if change.radians != 0 or change.zoom[0] != 1:
+        image_CXYZ, label_XYZ = _turn(image_CXYZ, label_XYZ, change.radians, change.zoom[0], patch, aspect)
     axes = tuple(axis for axis, flip in enumerate(change.flip) if flip)
     if axes:
         image_CXYZ = np.flip(image_CXYZ, tuple(axis + 1 for axis in axes))
@@ -102,8 +119,18 @@ def apply(
     return image_CXYZ, label_XYZ
 
 
-def _rotate(
-    image_CXYZ: Floats, label_XYZ: Labels, radians: float, patch: tuple[int, int, int], aspect: float
+def _stretch(image_CXYZ: Floats, label_XYZ: Labels, zoom: float, slices: int) -> tuple[Floats, Labels]:
+    """Along z: linear for images, nearest for labels."""
+    deep = label_XYZ.shape[2]
+    source = np.clip(zoom * (np.arange(slices) - (slices - 1) / 2) + (deep - 1) / 2, 0, deep - 1)
+    low = np.minimum(source.astype(int), deep - 2)
+    part = (source - low).astype(np.float32)
+    image_CXYZ = image_CXYZ[..., low] * (1 - part) + image_CXYZ[..., low + 1] * part
+    return image_CXYZ, label_XYZ[..., np.rint(source).astype(int)]
+
+
+def _turn(
+    image_CXYZ: Floats, label_XYZ: Labels, radians: float, zoom: float, patch: tuple[int, int, int], aspect: float
 ) -> tuple[Floats, Labels]:
     """Bilinear for images, nearest for labels; the centre of the box read becomes the centre of the patch."""
     from scipy.sparse import csr_array
@@ -112,7 +139,7 @@ def _rotate(
     x, y = np.meshgrid(
         np.arange(patch[0]) - (patch[0] - 1) / 2, np.arange(patch[1]) - (patch[1] - 1) / 2, indexing="ij"
     )
-    cos, sin = np.cos(radians), np.sin(radians)
+    cos, sin = zoom * np.cos(radians), zoom * np.sin(radians)
     source_x = np.clip(cos * x - sin * y * aspect + (big_x - 1) / 2, 0, big_x - 1).ravel()
     source_y = np.clip(sin * x / aspect + cos * y + (big_y - 1) / 2, 0, big_y - 1).ravel()
     low_x = np.minimum(source_x.astype(int), big_x - 2)

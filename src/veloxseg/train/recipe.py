@@ -46,7 +46,7 @@ class Recipe:
     """Dropout of attention weights, projections and feed-forward layers of VeloxSeg."""
     modality_dropout: Share = 0.0
     """Probability that a sample loses one modality, so that prediction may lack it."""
-    augmentation: Annotated[str, OneOf("paper", "strong", "none")] = "paper"
+    augmentation: Annotated[str, OneOf("paper", "strong", "zoom", "none")] = "paper"
     """The paper's flip along z, a strong set (flips along all axes, rotation, intensities), or none."""
     batch: Few = 4
     """Patches per step, over all processes."""

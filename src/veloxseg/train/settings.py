@@ -23,8 +23,11 @@ __all__ = [
     "make_recipe",
     "parse_overrides",
     "read_config",
+    "read_toml",
     "recorded_data",
+    "setting_text",
     "short",
+    "train_command",
 ]
 
 NETWORK = field_kinds(NetworkConfig)
@@ -79,7 +82,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
     """Settings by name from a TOML file (`learning_rate = 1e-3`), or from the settings.json that a RUN holds."""
     path = Path(path)
     if path.suffix.lower() != ".json":
-        return check_settings(_read_toml(path), shown(path))
+        return check_settings(read_toml(path), shown(path))
     record = read_json(path, ConfigError)
     if not isinstance(record, dict) or not isinstance(record.get("settings"), dict):
         raise ConfigError(f"{shown(path)} is no settings.json of a training; give one, or a .toml file of settings")
@@ -92,7 +95,7 @@ def recorded_data(path: str | Path) -> str | None:
     return record.get("data")
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
             content = file.read(MOST_BYTES + 1)
@@ -107,3 +110,26 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(
             f"{shown(path)} is not valid TOML ({shown(problem)}); write lines such as learning_rate = 1e-3"
         ) from problem
+
+
+def setting_text(value: Any) -> str:
+    """A setting as `--set` takes it.
+
+    >>> setting_text((4, 8, 8, 16)), setting_text(True), setting_text(((2, 2, 4), (1, 1, 2)))
+    ('4,8,8,16', 'true', '2x2x4,1x1x2')
+    """
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ",".join("x".join(map(str, part)) if isinstance(part, list | tuple) else str(part) for part in value)
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+
+
+def train_command(settings: dict[str, Any]) -> str:
+    """The command that trains with these settings and no others."""
+    minutes = settings.get("max_minutes")
+    words = ["veloxseg train PREPARED -o RUN"] + ([] if minutes is None else [f"--max-minutes {minutes:g}"])
+    rest = {name: value for name, value in settings.items() if value is not None and name != "max_minutes"}
+    return " ".join([*words, "--set", *(f"{name}={setting_text(value)}" for name, value in rest.items())])

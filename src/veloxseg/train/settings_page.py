@@ -10,7 +10,7 @@ from typing import Any
 from veloxseg.model.config import NetworkConfig
 from veloxseg.schema import describe
 from veloxseg.train.recipe import SHORT, Recipe
-from veloxseg.train.settings import NETWORK, RECIPE
+from veloxseg.train.settings import NETWORK, RECIPE, setting_text
 
 __all__ = ["field_texts", "page"]
 
@@ -37,7 +37,7 @@ SHORT_NOTE = """With `max_minutes` (or `--max-minutes`) these defaults hold inst
 
 def page() -> str:
     """docs/settings.md."""
-    changed = ", ".join(f"`{name}` {_text(value)}" for name, value in SHORT.items())
+    changed = ", ".join(f"`{name}` {setting_text(value)}" for name, value in SHORT.items())
     return "\n".join(
         [
             HEADER,
@@ -58,7 +58,7 @@ def _table(kind: Any, names: Mapping[str, Any]) -> str:
     rows = ["| name | default | valid | meaning |", "|---|---|---|---|"]
     for name, valid in names.items():
         default = defaults[name].default
-        shown_default = (_text(default) or "empty") if default is not MISSING else ""
+        shown_default = (setting_text(default) or "empty") if default is not MISSING else ""
         rows.append(f"| `{name}` | {shown_default} | {describe(valid)} | {texts[name]} |")
     return "\n".join(rows)
 
@@ -72,19 +72,6 @@ def field_texts(kind: Any) -> dict[str, str]:
         if isinstance(statement, ast.AnnAssign) and isinstance(following, ast.Expr):
             found[statement.target.id] = " ".join(ast.literal_eval(following.value).split())  # type: ignore[union-attr]
     return found
-
-
-def _text(value: Any) -> str:
-    """A value as `--set` takes it."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple) and value and isinstance(value[0], tuple):
-        return ",".join("x".join(map(str, part)) for part in value)
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
-    return str(value)
 
 
 if __name__ == "__main__":
