@@ -22,6 +22,7 @@ from veloxseg.benchmark.timing import interleave
 from veloxseg.runtimes.export import write_graph
 from veloxseg.runtimes.graph import inference_form
 from veloxseg.runtimes.native.runtime import NativeRuntime
+from veloxseg.runtimes.native.weights import native_weights
 from veloxseg.runtimes.openvino import OpenVINORuntime
 from veloxseg.model.config import preset
 from veloxseg.model.network import VeloxSeg
@@ -41,14 +42,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         for runtime in ("native", "openvino"):
             for what in ("both logits", "difference"):
-                form = inference_form(network, runtime, difference=what == "difference")
-                folder = Path(temporary) / f"{runtime} {what}"
-                folder.mkdir()
-                graph = write_graph(form, window, runtime, folder)
+                difference = what == "difference"
                 if runtime == "native":
-                    opened: Any = NativeRuntime(graph, config.to_json(), threads=1)
+                    weights = {name: tensor.numpy() for name, tensor in network.state_dict().items()}
+                    made = native_weights(config, weights, difference=difference)
+                    opened: Any = NativeRuntime(config, made, threads=1)
                 else:
-                    opened = OpenVINORuntime(graph, threads=1)
+                    form = inference_form(network, runtime, difference=difference)
+                    folder = Path(temporary) / f"{runtime} {what}"
+                    folder.mkdir()
+                    opened = OpenVINORuntime(write_graph(form, window, runtime, folder), threads=1)
                 runs[f"{runtime}, {what}"] = lambda opened=opened: opened(np.asarray(window))
         found = interleave(list(runs.values()))
     unit = found[0].median

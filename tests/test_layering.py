@@ -13,10 +13,10 @@ from veloxseg.cli import VERBS
 SOURCE = Path(veloxseg.__file__).parent
 # each may import what stands before it
 ORDER = (
-    *("errors", "types", "files", "schema", "console", "machine", "modality", "tasks", "workers"),
+    *("errors", "extras", "types", "files", "schema", "console", "machine", "modality", "tasks", "workers"),
     *("image", "dataset", "model", "peers", "prepare", "model_folder"),
     *("runtimes", "predict", "evaluate", "train"),
-    *("phantom", "reference", "nnunet", "benchmark", "serve", "cli"),
+    *("phantom", "reference", "nnunet", "benchmark", "study", "inspect", "serve", "cli"),
 )
 
 

@@ -36,7 +36,12 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'veloxseg' has no attribute {name!r}")
-    module = importlib.import_module(_LAZY[name])
+    try:
+        module = importlib.import_module(_LAZY[name])
+    except ImportError as error:
+        from veloxseg.extras import missing_package
+
+        raise (missing_package(error) or error) from None
     return module if _LAZY[name] == f"veloxseg.{name}" else getattr(module, name)
 
 

@@ -1,4 +1,5 @@
-"""What the user sees while the program works: rich progress on a terminal, plain lines elsewhere, and a log of both.
+"""What the user sees while the program works: a bar on a terminal where rich is installed, plain lines elsewhere, and a
+log of both.
 
 A terminal that was closed, or a pipe that nobody reads any more, never stops the work: what would be said is dropped.
 """
@@ -11,6 +12,8 @@ import time
 from collections.abc import Iterable, Iterator, Sized
 from pathlib import Path
 from typing import IO, TypeVar
+
+from veloxseg.extras import without
 
 __all__ = ["is_quiet", "logged", "outliving_the_terminal", "progress", "say", "set_quiet", "warn", "write_log"]
 
@@ -92,7 +95,7 @@ def progress(items: Iterable[T], title: str, total: int | None = None) -> Iterat
         total = len(items)
     if _quiet:
         yield from items
-    elif sys.stdout.isatty():
+    elif sys.stdout.isatty() and not without("rich"):
         from rich.progress import track
 
         yield from track(items, description=title, total=total)

@@ -31,7 +31,6 @@ __all__ = [
     "VeloxSegError",
     "alike",
     "did_you_mean",
-    "missing_package",
     "shown",
     "some",
 ]
@@ -79,20 +78,8 @@ class ClusterError(VeloxSegError):
     """A cluster cannot be reached, or one of its machines cannot do the work."""
 
 
-class MissingDependencyError(VeloxSegError):
-    """An optional part is needed and not installed."""
-
-
-PACKAGES = {"PIL": "Pillow", "lightning_fabric": "lightning-fabric"}  # module -> what pip calls it, where that differs
-
-
-def missing_package(error: ModuleNotFoundError) -> MissingDependencyError | None:
-    """The line for a package that is not installed, as in an environment made for prediction alone; None for ours."""
-    module = (error.name or "").partition(".")[0]
-    if module in ("", "veloxseg"):
-        return None
-    package = PACKAGES.get(module, module)
-    return MissingDependencyError(f"this needs {package}, which is not installed; pip install {package}")
+class MissingDependencyError(VeloxSegError, ImportError):
+    """An optional part is needed and not installed (see extras.py)."""
 
 
 def did_you_mean(word: object, choices: Iterable[str]) -> str:

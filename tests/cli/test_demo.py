@@ -1,10 +1,14 @@
 """The demo runs the commands that it prints, and touches nothing that is not its own."""
 
 import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from support.models import *  # noqa: F403
 from veloxseg.cli import build_parser, main
 from veloxseg.cli.demo import Step, demo_steps, run_demo
 from veloxseg.errors import OutputError
@@ -50,3 +54,30 @@ def test_leaves_other_peoples_folders_alone(tmp_path: Path, capsys: pytest.Captu
         run_demo(tmp_path, [])
     assert main(["demo", "-o", str(tmp_path)]) == 2
     assert (tmp_path / "data" / "precious.txt").read_text() == "mine"
+
+
+def test_the_last_line_opens_the_first_unseen_case(tmp_path: Path, capsys: pytest.CaptureFixture[str], model) -> None:
+    """After a small demo the line that it prints is typed as it stands, and its case is shown when it is done."""
+    pytest.importorskip("starlette", reason="needs the extra serve; `make test-serve` has it")
+    from veloxseg.serve import Client
+
+    folder = tmp_path / "a demo"
+    small = ("--cases", "1", "--test-cases", "1", "--size", "48", "40", "32")
+    assert run_demo(folder, [Step(does="Make data", command=("phantom", str(folder / "data"), *small))]) == 0
+    *_, last = capsys.readouterr().out.strip().splitlines()
+    shutil.copytree(model, folder / "run" / "model")
+    words = shlex.split(last.replace("$ veloxseg", "veloxseg"))
+    server = subprocess.Popen(
+        [sys.executable, "-m", *words, "--port", "0", "--min-free", "0", "--threads", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        client = Client(next(line.strip() for line in server.stdout if line.startswith("http")))
+        (case,) = client.cases()
+        assert client.wait(case["id"], 60)["state"] == "done"
+    finally:
+        server.terminate()
+        server.communicate(timeout=60)

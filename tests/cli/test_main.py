@@ -8,6 +8,8 @@ import pytest
 
 from veloxseg.cli import VERBS, info, main
 from veloxseg.errors import VeloxSegError
+from veloxseg.extras import EXTRAS
+from veloxseg.runtimes import RUNTIMES
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -63,7 +65,10 @@ def test_info_prints_both_counts_and_why_they_differ(capsys: pytest.CaptureFixtu
 
 def test_info_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", "--json"]) == 0
-    rows = {row["preset"]: row for row in json.loads(capsys.readouterr().out)}
+    known = json.loads(capsys.readouterr().out)
+    assert known["extras"].keys() == EXTRAS.keys()
+    assert known["runtimes"].keys() == RUNTIMES.keys()
+    rows = {row["preset"]: row for row in known["presets"]}
     assert rows["b"]["parameters"] == 1_669_639
     assert rows["c"]["input"] == [4, 96, 96, 96]
 
@@ -110,16 +115,25 @@ def test_an_option_may_still_be_cut_short(tmp_path: Path, capsys: pytest.Capture
     assert "not a prepared data set" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("module", "package"), [("torch", "torch"), ("PIL", "Pillow"), ("matplotlib", "matplotlib")])
+@pytest.mark.parametrize(
+    ("module", "package", "remedy"),
+    [
+        ("torch", "torch", "'veloxseg[train]'"),
+        ("lightning_fabric", "lightning-fabric", "'veloxseg[train]'"),
+        ("SimpleITK", "SimpleITK", "'veloxseg[itk]'"),
+        ("PIL", "Pillow", "Pillow"),
+        ("matplotlib", "matplotlib", "matplotlib"),
+    ],
+)
 def test_a_package_that_is_not_installed_is_named(
-    module: str, package: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    module: str, package: str, remedy: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(arguments: argparse.Namespace) -> None:
         raise ModuleNotFoundError(f"No module named '{module}.nn'", name=f"{module}.nn")
 
     monkeypatch.setattr("veloxseg.cli.info.run", run)
     assert main(["info"]) == 2
-    assert capsys.readouterr().err == f"error: this needs {package}, which is not installed; pip install {package}\n"
+    assert capsys.readouterr().err == f"error: this needs {package}, which is not installed; pip install {remedy}\n"
 
 
 def test_a_command_that_fails_leaves_no_empty_folder(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veloxseg.image.resample import axis_maps, resample_image, resample_label
+from veloxseg.image.resample import axis_maps, oblique, resample_image, resample_label
 from veloxseg.image.volume import Geometry
 
 
@@ -87,3 +87,30 @@ def test_labels_keep_their_values_and_volume(tools: Any) -> None:
     for value in (7, 200):
         before, after = (labels == value).sum() * 2.0, (result == value).sum() * 1.5**3
         assert abs(after / before - 1) < 0.15
+
+
+@pytest.mark.parametrize("spacing", [0.9, 1.7])
+@pytest.mark.parametrize("kernel", ["linear", "cubic"])
+def test_oblique_grids_are_what_simpleitk_makes_of_them(spacing: float, kernel: str) -> None:
+    sitk = pytest.importorskip("SimpleITK")
+    array = np.random.default_rng(0).standard_normal((30, 26, 22)).astype(np.float32)
+    turn = np.array([[0.96, -0.28, 0.0], [0.28, 0.96, 0.0], [0.0, 0.0, 1.0]])
+    affine = np.eye(4)
+    affine[:3, :3], affine[:3, 3] = turn * spacing, (-3.0, 2.0, 1.0)
+    source, target = Geometry(shape=array.shape, affine=np.eye(4)), Geometry(shape=(24, 22, 20), affine=affine)
+    image = sitk.GetImageFromArray(array)
+    if spacing > 1:
+        variance = 0.42**2 * (spacing**2 - 1)
+        image = sitk.DiscreteGaussian(image, [variance] * 3, useImageSpacing=False)
+    transform = sitk.AffineTransform(3)
+    transform.SetMatrix(affine[2::-1, 2::-1].ravel().tolist())
+    transform.SetTranslation(affine[2::-1, 3].tolist())
+    kind = sitk.sitkBSpline3 if kernel == "cubic" else sitk.sitkLinear
+    size, unit = [20, 22, 24], np.eye(3).ravel().tolist()
+    expected = sitk.GetArrayFromImage(
+        sitk.Resample(image, size, transform, kind, [0.0] * 3, [1.0] * 3, unit, -9.0, sitk.sitkFloat32)
+    )
+    if kernel == "cubic":
+        expected = np.clip(expected, -9.0, array.max())
+    np.testing.assert_allclose(oblique(array, source, target, kernel, -9.0), expected, atol=2e-5)
+    assert (expected == -9.0).any()

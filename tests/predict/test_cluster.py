@@ -210,10 +210,10 @@ def test_workers_fit_cores_and_memory() -> None:
     def node(cores: float, gib: float) -> dict[str, Any]:
         return {"Resources": {"CPU": cores, "memory": gib * (1 << 30)}}
 
-    assert cluster._room([node(8, 64), node(4, 3)], threads=2, gib=1.5) == 4 + 2
-    assert cluster._room([node(8, 64), {"Resources": {}}], threads=1, gib=0) == 8
+    assert cluster.room([node(8, 64), node(4, 3)], threads=2, gib=1.5) == 4 + 2
+    assert cluster.room([node(8, 64), {"Resources": {}}], threads=1, gib=0) == 8
     with pytest.raises(ClusterError, match=r"16 cores and 1\.0 GiB, and no node has both"):
-        cluster._room([node(8, 64)], threads=16, gib=1)
+        cluster.room([node(8, 64)], threads=16, gib=1)
 
 
 def test_a_repeated_case_is_given_up(job, folder, monkeypatch) -> None:

@@ -148,7 +148,7 @@ def check_device(device: str) -> None:
 
 def _exported(folder: ModelFolder, runtime: str, target: Path) -> Path:
     """The folder that the runtime reads: the weights themselves for torch, an exported graph otherwise."""
-    if RUNTIMES[runtime].writer is None:
+    if RUNTIMES[runtime].writer is None and RUNTIMES[runtime].converter is None:
         return folder.path
     from veloxseg.runtimes.export import convert
 

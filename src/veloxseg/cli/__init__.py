@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from veloxseg.console import set_quiet
-from veloxseg.errors import ConfigError, VeloxSegError, did_you_mean, missing_package, shown
+from veloxseg.errors import ConfigError, VeloxSegError, did_you_mean, shown
+from veloxseg.extras import missing_package
 from veloxseg.files import no_empty_folders
 
 __all__ = ["main"]
@@ -28,6 +29,9 @@ VERBS = (
     "predict",
     "serve",
     "evaluate",
+    "study",
+    "inspect",
+    "prune",
     "export",
     "benchmark",
     "info",
@@ -145,7 +149,7 @@ def run_verb(arguments: argparse.Namespace) -> int:
     except Exception as error:
         if arguments.debug:
             raise
-        if isinstance(error, ModuleNotFoundError) and (missing := missing_package(error)) is not None:
+        if isinstance(error, ImportError) and (missing := missing_package(error)) is not None:
             print(f"error: {missing}", file=sys.stderr)
             return 2
         print(f"internal error: {type(error).__name__}: {shown(error, 400)} (--debug shows where)", file=sys.stderr)

@@ -50,8 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    from veloxseg.extras import require
     from veloxseg.files import writable_folder, write_json
 
+    require("train", "the benchmark", ["torch"])
     if arguments.json:
         writable_folder(Path(arguments.json).absolute().parent)
     if arguments.plot:
@@ -94,7 +96,7 @@ def _measure(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 def _count(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     from veloxseg.benchmark.counts import cost_lines, cost_rows
     from veloxseg.benchmark.models import find_model, own_models
-    from veloxseg.model.count import WHY_THEY_DIFFER
+    from veloxseg.model.costs import WHY_THEY_DIFFER
     from veloxseg.peers.published import PUBLISHED
 
     found: list[dict[str, Any]] = []

@@ -39,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    from veloxseg.extras import require
+
+    require("train", "converting weights", ["torch"])
     if arguments.weights.is_dir():
         from veloxseg.nnunet.convert import convert_results
 

@@ -27,6 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from veloxseg.extras import require
+
+    require("train", "the demo, which trains,")
     return run_demo(arguments.output, demo_steps(arguments.output), quiet=arguments.quiet)
 
 

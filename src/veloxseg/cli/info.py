@@ -1,6 +1,7 @@
-"""Say what a model, a training run or a prepared data set is; without a path, list the presets with their cost.
+"""Say what a model, a training run or a prepared data set is; without a path, list the presets with their cost, and
+which runtimes and extras this installation has.
 
-Nothing is computed and torch is not imported for a path; the presets' costs are counted on shapes alone.
+Nothing is computed.
 """
 
 import argparse
@@ -10,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from veloxseg.cli.cases import CASES, add_selection, selection
 from veloxseg.console import say
-from veloxseg.errors import DatasetError, ModelError, some
+from veloxseg.errors import DatasetError, ModelError, VeloxSegError, some
+from veloxseg.extras import EXTRAS, installed
 
 if TYPE_CHECKING:
     from veloxseg.dataset.cases import Selection
     from veloxseg.dataset.seen import Learning
+    from veloxseg.model_folder import ModelFolder
 
-SUMMARY = "what a model, run or data set is; the presets and their cost"
+SUMMARY = "what a model, run or data set is; the presets and their cost; what is installed"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,11 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     if arguments.path is None:
-        rows = preset_costs()
+        presets, runtimes, extras = preset_costs(), runtimes_here(), installed()
         if arguments.json:
-            say(json.dumps(rows, indent=2))
+            say(json.dumps({"presets": presets, "runtimes": runtimes, "extras": extras}, indent=2))
         else:
-            print_presets(rows)
+            print_presets(presets)
+            print_installation(runtimes, extras)
         return
     facts = describe(arguments.path, selection(arguments))
     if arguments.json:
@@ -43,33 +47,30 @@ def run(arguments: argparse.Namespace) -> None:
 
 def preset_costs() -> list[dict[str, Any]]:
     """Parameters and both counts of MACs of every preset."""
-    import torch
-
     from veloxseg.model.config import PRESETS
-    from veloxseg.model.count import macs, macs_as_published, parameters
-    from veloxseg.model.network import VeloxSeg
+    from veloxseg.model.costs import COSTS
 
     rows = []
     for name, config in PRESETS.items():
-        with torch.device("meta"):  # shapes without values
-            network = VeloxSeg(config)
-        shape = (1, sum(config.in_channels), *config.patch)
-        rows.append(
-            {
-                "preset": name,
-                "input": list(shape[1:]),
-                "modalities": config.modalities,
-                "classes": config.classes,
-                "parameters": parameters(network),
-                "macs": macs(network, shape),
-                "macs_as_published": macs_as_published(network, shape),
-            }
-        )
+        row = {
+            "preset": name,
+            "input": [sum(config.in_channels), *config.patch],
+            "modalities": config.modalities,
+            "classes": config.classes,
+        }
+        rows.append(row | dict(zip(("parameters", "macs", "macs_as_published"), COSTS[name], strict=True)))
     return rows
 
 
+def runtimes_here() -> dict[str, str]:
+    """Each runtime: "yes", or why it computes nothing here."""
+    from veloxseg.runtimes import RUNTIMES, obstacle
+
+    return {name: "yes" if (reason := obstacle(None, name)) is None else str(reason) for name in RUNTIMES}
+
+
 def print_presets(rows: list[dict[str, Any]]) -> None:
-    from veloxseg.model.count import WHY_THEY_DIFFER
+    from veloxseg.model.costs import WHY_THEY_DIFFER
 
     say(f"{'preset':10s} {'input':16s} {'classes':>7s} {'parameters':>11s} {'MACs':>9s} {'as published':>13s}")
     for row in rows:
@@ -79,6 +80,18 @@ def print_presets(rows: list[dict[str, Any]]) -> None:
             f"{row['macs'] / 1e9:7.3f} G {row['macs_as_published'] / 1e9:11.2f} G"
         )
     say(f"\n{WHY_THEY_DIFFER}")
+
+
+def print_installation(runtimes: dict[str, str], extras: dict[str, bool]) -> None:
+    """What computes here, the fastest first, and which extras are there."""
+    say("\nruntimes here, the fastest first:")
+    for name, state in runtimes.items():
+        say(f"  {name:12s} {state}")
+    if "yes" not in runtimes.values():
+        say("nothing here can compute a network; pip install 'veloxseg[train]', which computes every one")
+    say("\nextras, each by pip install 'veloxseg[NAME]':")
+    for name, there in extras.items():
+        say(f"  {name:12s} {'yes' if there else 'no ':3s}  {EXTRAS[name].purpose}")
 
 
 def describe(path: Path, selection: "Selection") -> dict[str, Any]:
@@ -119,6 +132,7 @@ def describe_model(path: Path) -> dict[str, Any]:
     from veloxseg.files import sha256
     from veloxseg.model_folder import ModelFolder, members
     from veloxseg.runtimes import usable_runtimes
+    from veloxseg.runtimes.native.runtime import instruction_set
 
     together = members(path)
     if together != [path]:
@@ -132,7 +146,8 @@ def describe_model(path: Path) -> dict[str, Any]:
         "outputs": list(plan.outputs),
         "patch": list(plan.patch),
         "spacing mm": list(plan.spacing),
-        "runtimes here": usable_runtimes(folder),
+        "runtimes here": usable_runtimes(folder) or _why_none(folder),
+        "native kernels": instruction_set() or "none for this processor",
         "network": folder.network,
         "provenance": {name: value for name, value in folder.provenance.items() if name != "learning"},
         "learnt from": describe_learning(folder.learning),
@@ -140,6 +155,16 @@ def describe_model(path: Path) -> dict[str, Any]:
     if folder.weights.is_file():
         facts["weights SHA-256"] = sha256(folder.weights)
     return facts
+
+
+def _why_none(folder: "ModelFolder") -> str:
+    """The line that `predict` would end with."""
+    from veloxseg.runtimes import choose_runtime
+
+    try:
+        return choose_runtime(folder)
+    except VeloxSegError as error:
+        return f"none: {error}"
 
 
 def describe_learning(learning: "Learning | None") -> dict[str, Any] | str:

@@ -87,9 +87,12 @@ def run(arguments: argparse.Namespace) -> None:
     from veloxseg.console import say
     from veloxseg.dataset.cases import open_cases
     from veloxseg.dataset.naming import read_folds
+    from veloxseg.extras import require
     from veloxseg.machine import default_workers
     from veloxseg.prepare.prepare import Settings, prepare
 
+    if arguments.register != "none":
+        require("itk", "--register")
     task = find_task(arguments.task) if arguments.task is not None else None
     spacing, patch = arguments.spacing or (task and task.spacing), arguments.patch or (task and task.patch)
     settings = Settings(
@@ -112,6 +115,8 @@ def run(arguments: argparse.Namespace) -> None:
     prepared = prepare(dataset, arguments.output, settings)
     plan, split = prepared.plan, prepared.split()
     say(f"spacing {_sizes(plan.spacing)} mm, patch {_sizes(plan.patch)}, reference {plan.reference}")
+    if plan.why:
+        say(f"the spacing is {plan.why}")
     say(f"{len(split.train)} cases to train, {len(split.validation)} to validate, {len(split.test)} to test")
     if task is not None:
         own = [name for name in ("spacing", "patch", "merge", "regions", "normalise") if getattr(arguments, name)]

@@ -44,7 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dicom", metavar="AE:PORT", help="be a DICOM node of this title too (AE@HOST:PORT: elsewhere)"
     )
     parser.add_argument("--allow", action="append", default=[], metavar="AE@HOST", help="who may send DICOM")
-    parser.add_argument("--send", action="append", default=[], metavar="AE@HOST:PORT", help="where DICOM results go")
+    parser.add_argument(
+        "--send",
+        action="append",
+        default=[],
+        metavar="AE@HOST:PORT",
+        help="where DICOM results go; http(s)://… is STOW-RS",
+    )
     parser.add_argument(
         "--objects", default="seg", metavar="LIST", help="what is sent: seg, sr, capture, or several (default seg)"
     )
@@ -60,7 +66,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--study-patience", type=amount, default=600.0, metavar="S", help="for what is missing of it (default 600)"
     )
     parser.add_argument("--runtime", choices=("auto", *RUNTIMES), default="auto", help="default: the fastest here")
-    parser.add_argument("--threads", type=few, metavar="N", help="of prediction (default: all cores)")
+    parser.add_argument(
+        "--threads", type=few, metavar="N", help="of prediction (default: all cores; with --ray 1 for each case)"
+    )
+    parser.add_argument(
+        "--ray", metavar="ADDRESS", help="predict on a Ray cluster (auto: the one that this machine belongs to)"
+    )
     parser.add_argument("--remove-smaller", type=amount, default=0.0, metavar="ML", help="drop smaller components")
     parser.add_argument("--max-ram", type=size, metavar="GB", help="of prediction: stay below; refuse what cannot")
     parser.add_argument(
@@ -93,6 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
         runtime=arguments.runtime,
         threads=arguments.threads,
         max_ram=arguments.max_ram,
+        ray=arguments.ray,
         options={"remove_smaller": arguments.remove_smaller},
         queue=arguments.queue,
         keep_days=arguments.keep_days,

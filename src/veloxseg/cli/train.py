@@ -70,6 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from veloxseg.extras import require
+
+    require("train", "training")
     from veloxseg.train.settings import parse_overrides, read_config
 
     settings: dict[str, Any] = as_published(arguments.task, arguments.prepared) if arguments.task is not None else {}

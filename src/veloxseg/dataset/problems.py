@@ -8,6 +8,7 @@ from typing import Any
 
 from veloxseg.console import say
 from veloxseg.errors import some
+from veloxseg.extras import without
 
 __all__ = ["LEVELS", "Problem", "Report", "print_problems"]
 
@@ -53,9 +54,12 @@ def _alike(problems: list[Problem]) -> list[tuple[Problem, list[str]]]:
 
 
 def print_problems(report: Report) -> None:
-    """A table on a terminal, lines elsewhere. The same problem of many cases, and notes of one kind, are one line."""
+    """A table on a terminal where rich is installed, lines elsewhere.
+
+    The same problem of many cases, and notes of one kind, are one line.
+    """
     shown = [p for p in report.problems if p.level != "note"]
-    if shown and sys.stdout.isatty():
+    if shown and sys.stdout.isatty() and not without("rich"):
         from rich.console import Console
         from rich.table import Table
 

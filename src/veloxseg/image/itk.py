@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from veloxseg.extras import require
 from veloxseg.image.volume import Geometry
 
 __all__ = ["ONE_THREAD", "captured_stderr", "geometry_of_simpleitk", "quiet_simpleitk", "to_simpleitk"]
@@ -19,8 +20,12 @@ ONE_THREAD = threading.RLock()  # for what belongs to the whole process: stderr,
 LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
 
 
-def quiet_simpleitk() -> Any:
-    """Gives the module with the warnings of its C++ part switched off, because we check ourselves what matters."""
+def quiet_simpleitk(what: str = "this") -> Any:
+    """Gives the module with the warnings of its C++ part switched off, because we check ourselves what matters.
+
+    `what` needs it: the words of the error where it is not installed.
+    """
+    require("itk", what)
     import SimpleITK
 
     SimpleITK.ProcessObject.SetGlobalWarningDisplay(False)

@@ -222,7 +222,7 @@ def from_nibabel(image: Any, volume: int | None) -> Volume:
 
 
 def from_simpleitk(image: Any, volume: int | None) -> Volume:
-    import SimpleITK
+    import SimpleITK  # whoever has such an image has it
 
     if image.GetNumberOfComponentsPerPixel() != 1:
         raise ImageError("a SimpleITK image of vectors or colours, expected one real number per voxel")

@@ -41,7 +41,7 @@ def register(fixed: Volume, moving: Volume, kind: str, kinds: tuple[str, str] = 
 
 def _search(fixed: Volume, moving: Volume, kind: str) -> Affine | None:
     """The motion that maps points of `fixed` to `moving`, 4 × 4 in RAS+ millimetres; None where they do not meet."""
-    sitk = quiet_simpleitk()
+    sitk = quiet_simpleitk("registration")
     target, source = (to_simpleitk(np.asarray(v.array, np.float32), v.geometry) for v in (fixed, moving))
     transform = sitk.Euler3DTransform() if kind == "rigid" else sitk.AffineTransform(3)
     transform.SetCenter(target.TransformContinuousIndexToPhysicalPoint([(n - 1) / 2 for n in target.GetSize()]))

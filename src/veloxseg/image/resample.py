@@ -4,7 +4,7 @@ Grids whose axes are parallel (permuted or flipped, as nearly all are) are resam
 the value at target i is  sum_j  w_ij x_j,  w_ij = k((j - c_i) / max(1, s)),  where c_i is the source coordinate
 of i, s the source voxels per target voxel and k a kernel. Widening the kernel by s is the low-pass filter that
 downsampling needs. The three matrices are applied by BLAS in slabs, so memory is bounded by input + output and
-one axis of reduction. Oblique grids go through SimpleITK, after a Gaussian of the same purpose.
+one axis of reduction. Oblique grids go through scipy's splines, after a Gaussian of the same purpose.
 
 The result depends on where voxels lie in the patient, not on how a file stores them: axes are worked off in the order
 of the target, and coordinates are rounded to 1/512 voxel, since file formats round the same geometry differently.
@@ -13,6 +13,7 @@ A label map is interpolated label by label as a 0/1 map; the largest share of a 
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,8 @@ import numpy.typing as npt
 
 from veloxseg.image.regions import label_boxes, nonzero_box
 from veloxseg.image.volume import Geometry, Volume
-from veloxseg.types import Array, Floats
+from veloxseg.machine import default_workers
+from veloxseg.types import Array, Floats, Mask
 
 __all__ = ["AxisMap", "axis_maps", "interpolate", "oblique", "resample_image", "resample_label"]
 
@@ -165,28 +167,59 @@ def resample_image(volume: Volume, target: Geometry, kernel: str, fill: float) -
 
 
 def oblique(array: Floats, source: Geometry, target: Geometry, kernel: str, fill: float) -> Floats:
-    """Any affine relation, by SimpleITK in index space (its axes are ours in reverse, so nothing is copied)."""
-    import SimpleITK as sitk
+    """Any affine relation, slab by slab; what lies more than half a voxel outside of the scan gets `fill`."""
+    from scipy import ndimage
 
     to_source = np.linalg.inv(source.affine) @ target.affine
     to_source[:3, :3] = np.round(to_source[:3, :3], 6)  # see the head of this file
     to_source[:3, 3] = np.round(SNAP * to_source[:3, 3]) / SNAP
-    image = sitk.GetImageFromArray(np.ascontiguousarray(array))
-    steps = np.linalg.norm(to_source[:3, :3], axis=1)  # source voxels, along each source axis, per target voxel
+    matrix, start = to_source[:3, :3], to_source[:3, 3]
+    steps = np.linalg.norm(matrix, axis=1)  # source voxels, along each source axis, per target voxel
     sigmas = 0.42 * np.sqrt(np.maximum(steps**2 - 1, 0))  # as wide as the triangle kernel of the parallel case
-    if sigmas.max() > 0.1:
-        image = sitk.DiscreteGaussian(image, [float(s) ** 2 for s in sigmas[::-1]], useImageSpacing=False)
-    transform = sitk.AffineTransform(3)
-    transform.SetMatrix(to_source[2::-1, 2::-1].ravel().tolist())
-    transform.SetTranslation(to_source[2::-1, 3].tolist())
-    kind = sitk.sitkBSpline3 if kernel == "cubic" else sitk.sitkLinear
-    size = [int(n) for n in target.shape[::-1]]
-    identity = np.eye(3).ravel().tolist()
-    result = sitk.Resample(image, size, transform, kind, [0.0] * 3, [1.0] * 3, identity, float(fill), sitk.sitkFloat32)
-    values: Floats = sitk.GetArrayFromImage(result)
+    image = _smoothed(array, sigmas) if sigmas.max() > 0.1 else array
+    order, mode = (3, "mirror") if kernel == "cubic" else (1, "nearest")
+    if order == 3:
+        image = ndimage.spline_filter(image, order, output=np.float32, mode=mode)
+    result = np.empty(target.shape, np.float32)
+    workers = default_workers()
+    depth = max(1, min(SLAB_BYTES // max(1, 4 * result[0].size), -(-target.shape[0] // workers)))
+
+    def fill_slab(begin: int) -> None:
+        slab, first = result[begin : begin + depth], start + begin * matrix[:, 0]
+        ndimage.affine_transform(
+            image, matrix, first, slab.shape, output=slab, order=order, mode=mode, prefilter=False
+        )  # fmt: skip
+        slab[_outside(matrix, first, slab.shape, array.shape)] = fill
+
+    begins = range(0, target.shape[0], depth)
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(fill_slab, begins))
     if kernel == "cubic":
-        np.clip(values, min(array.min(), fill), array.max(), out=values)
-    return values
+        np.clip(result, min(array.min(), fill), array.max(), out=result)
+    return result
+
+
+def _smoothed(array: Floats, sigmas: npt.NDArray[np.float64]) -> Floats:
+    """By the Gaussian of whole numbers, e^-t I_n(t) with t = sigma², of which 1 % is cut off; borders are repeated."""
+    from scipy.ndimage import correlate1d
+    from scipy.special import ive
+
+    for axis, variance in enumerate(sigmas**2):
+        half = ive(np.arange(64), variance)
+        reach = int(np.argmax(2 * np.cumsum(half) - half[0] >= 0.99))
+        weights = np.concatenate([half[reach:0:-1], half[: reach + 1]])
+        array = correlate1d(array, weights / weights.sum(), axis, np.float32, "nearest")
+    return array
+
+
+def _outside(matrix: Array, start: Array, shape: tuple[int, ...], size: tuple[int, ...]) -> Mask:
+    """The target voxels whose centres lie beyond the outermost source voxels."""
+    outside = np.zeros(shape, bool)
+    x, y, z = np.ogrid[: shape[0], : shape[1], : shape[2]]
+    for row, first, n in zip(matrix, start, size, strict=True):
+        place = (row[0] * x + row[1] * y + first) + row[2] * z
+        outside |= (place < -0.5) | (place >= n - 0.5)
+    return outside
 
 
 def resample_label(volume: Volume, target: Geometry) -> Array:

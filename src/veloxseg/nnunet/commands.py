@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from veloxseg.dataset.naming import read_description
-from veloxseg.errors import ConfigError, DatasetError, MissingDependencyError, shown
+from veloxseg.errors import ConfigError, DatasetError, shown
+from veloxseg.extras import require
 from veloxseg.nnunet.checkpoint import FINAL, find_folds, read_fold
 
 __all__ = ["STOCK", "TRAINERS", "predict", "train", "trainer_class", "trainers_folder"]
@@ -124,12 +125,8 @@ def _check_planned(dataset: str, configuration: str, plans: str) -> None:
 def _nnunet(module: str) -> Any:
     import importlib
 
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"nnU-Net cannot be imported ({shown(error, 120)}); pip install 'veloxseg[nnunet]'"
-        ) from error
+    require("nnunet", "this")
+    return importlib.import_module(module)
 
 
 def _set_threads(threads: int | None) -> None:

@@ -102,9 +102,8 @@ def _write(folder: ModelFolder, network: "nn.Module") -> ModelFolder:
         save_weights(network, folder.weights)
         folder.write_description()
         return folder
-    two_classes = len(folder.plan.outputs) == 2 and folder.plan.regions is None
     window = torch.zeros(1, len(folder.plan.names), *folder.plan.patch)
-    form = inference_form(exact_norms(network, window, GRAPH), GRAPH, difference=two_classes)
+    form = inference_form(exact_norms(network, window, GRAPH), GRAPH, difference=folder.plan.two_classes)
     write_graph(form, window, GRAPH, folder.path)
     exported = replace(folder, provenance={**folder.provenance, "exported_to": GRAPH})
     exported.write_description()

@@ -8,7 +8,8 @@ MODEL does not need them.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from veloxseg.errors import MissingDependencyError, ModelError, shown
+from veloxseg.errors import ModelError, shown
+from veloxseg.extras import require
 
 if TYPE_CHECKING:
     from torch import nn
@@ -33,12 +34,8 @@ def build_stock(name: str, settings: dict[str, Any], channels: int, outputs: int
         raise ModelError(f"the network is {shown(name)}; of nnU-Net's networks {', '.join(NETWORKS)} can be converted")
     if unknown := sorted(settings.keys() - {*SETTINGS, *CLASSES}):
         raise ModelError(f"the network has the setting {shown(unknown[0])}, which is not known here")
-    try:
-        module = importlib.import_module(MODULE)
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"converting {short} needs dynamic_network_architectures; pip install 'veloxseg[nnunet]'"
-        ) from error
+    require("nnunet", f"converting {short}", [MODULE.partition(".")[0]])
+    module = importlib.import_module(MODULE)
     chosen = {key: _part(value) if key in CLASSES else value for key, value in settings.items()}
     try:
         return getattr(module, short)(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from veloxseg.errors import MissingDependencyError
+from veloxseg.extras import require
 from veloxseg.peers.parts import check_patch
 
 __all__ = ["dynunet", "mednext_s", "segresnet", "swin_unetr", "unet", "unet_light", "unetr", "vnet"]
@@ -96,11 +96,9 @@ def nnunet_strides(patch: Patch) -> list[tuple[int, ...]]:
 
 
 def make(name: str, **arguments: Any) -> nn.Module:
-    try:
-        import monai.networks.nets as nets
-    except ImportError as error:
-        message = f"{name} comes from MONAI, which is not installed; pip install 'veloxseg[monai]'"
-        raise MissingDependencyError(message) from error
+    require("monai", name)
+    import monai.networks.nets as nets
+
     network: nn.Module = getattr(nets, name)(**arguments)
     for module in network.modules():
         if isinstance(module, nn.InstanceNorm3d):

@@ -22,14 +22,15 @@ from typing import Any
 
 from veloxseg import __version__
 from veloxseg.console import progress, say, warn
-from veloxseg.errors import ClusterError, MissingDependencyError, VeloxSegError
+from veloxseg.errors import ClusterError, VeloxSegError
+from veloxseg.extras import require
 from veloxseg.files import writable_folder
 from veloxseg.predict.batch import Wanted, describe, largest_estimate, plan_cases, predict_planned, reason
 from veloxseg.predict.inputs import InputCase
 from veloxseg.predict.outputs import Targets
 from veloxseg.predict.predictor import Options, Predictor
 
-__all__ = ["Job", "predict_on_cluster"]
+__all__ = ["Job", "ask_nodes", "connected", "predict_on_cluster", "quiet_ray", "room"]
 
 ATTEMPTS = 3  # of a case whose worker dies: a node is lost by chance, but hardly three times with one case
 
@@ -62,12 +63,12 @@ def predict_on_cluster(address: str, job: Job, cases: Sequence[InputCase]) -> di
         return failures
     gib = min(expected.gib if expected else 0.0, job.options.max_ram or float("inf"))
     failures |= {case.name: "Ray lost it; start again to try once more" for case, _ in todo}
-    with _connected(ray, address):
+    with connected(ray, address):
         alive = [node for node in ray.nodes() if node["Alive"]]
-        workers = min(_room(alive, job.threads, gib), len(todo))
+        workers = min(room(alive, job.threads, gib), len(todo))
         nodes = [node for node in alive if node["Resources"].get("CPU", 0) >= job.threads]
         seen = [path for case, _ in todo[:1] for path in case.images.values() if path.exists()]
-        _ask_nodes(ray, nodes, job, predictor.runtime.name, [*job.models, *seen])
+        ask_nodes(ray, nodes, job, predictor.runtime.name, [*job.models, *seen])
         say(f"Ray: {workers} workers on {len(nodes)} nodes")
         for report in progress(_reports(ray, job, todo, workers, gib), "cases", len(todo)):
             if report["said"]:
@@ -141,7 +142,7 @@ def _reports(
 
 
 @contextlib.contextmanager
-def _connected(ray: Any, address: str) -> Iterator[None]:
+def connected(ray: Any, address: str) -> Iterator[None]:
     try:
         host, colon, port = address.rpartition(":")
         if colon and port.isdigit():  # Ray itself would try for minutes
@@ -159,7 +160,7 @@ def _connected(ray: Any, address: str) -> Iterator[None]:
         ray.shutdown()
 
 
-def _room(nodes: Sequence[dict[str, Any]], threads: int, gib: float) -> int:
+def room(nodes: Sequence[dict[str, Any]], threads: int, gib: float) -> int:
     """How many workers fit on the nodes, by cores and by the memory that a case is estimated to need."""
     sizes = [(node["Resources"].get("CPU", 0.0), node["Resources"].get("memory", 0.0) / (1 << 30)) for node in nodes]
     room = sum(int(min(cores // threads, memory // gib if gib else cores)) for cores, memory in sizes)
@@ -172,7 +173,7 @@ def _room(nodes: Sequence[dict[str, Any]], threads: int, gib: float) -> int:
     return room
 
 
-def _ask_nodes(ray: Any, nodes: Sequence[dict[str, Any]], job: Job, runtime: str, seen: list[Path]) -> None:
+def ask_nodes(ray: Any, nodes: Sequence[dict[str, Any]], job: Job, runtime: str, seen: list[Path]) -> None:
     """Every node opens the model and looks at the folders, before any computes."""
     with tempfile.NamedTemporaryFile(dir=job.output, prefix=".part-") as mark:
         answers = []  # all are asked before the first is waited for
@@ -222,11 +223,10 @@ def quiet_ray() -> Any:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # it would report usage over the network
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # of the part that is not Python
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")  # news of other processes
-    try:
-        import ray
-        import ray.data
-    except ImportError as error:
-        raise MissingDependencyError(f"--ray needs Ray ({error}); pip install 'veloxseg[ray]'") from error
+    require("ray", "--ray")
+    import ray
+    import ray.data
+
     return ray
 
 

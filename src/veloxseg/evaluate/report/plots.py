@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["BINS_ML", "bin_names", "bland_altman", "case_dice", "dice_by_volume", "volume_scatter"]
+__all__ = ["BINS_ML", "bin_names", "bland_altman", "case_dice", "dice_by_volume", "volume_boxes", "volume_scatter"]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
@@ -36,28 +36,41 @@ def bin_names() -> list[str]:
 
 def dice_by_volume(evaluation: Evaluation, structure: str) -> bytes | None:
     """Box plots of the Dice of single lesions over their volume; None without a lesion."""
-    lesions = {
-        method: [lesion for row in evaluation.select(method, structure) for lesion in row.detection.lesions]
-        for method in evaluation.methods
-    }
-    volumes = np.array([lesion.volume_ml for lesion in lesions[evaluation.methods[0]]])
-    if not len(volumes):
+    return volume_boxes(
+        {
+            method: [
+                (lesion.volume_ml, lesion.dice)
+                for row in evaluation.select(method, structure)
+                for lesion in row.detection.lesions
+            ]
+            for method in evaluation.methods
+        }
+    )
+
+
+def volume_boxes(lesions: Mapping[str, Sequence[tuple[float, float]]]) -> bytes | None:
+    """The same of methods that found (volume in mL, Dice) of each lesion."""
+    present = {place for found in lesions.values() for place in _volume_bins(found)}
+    if not present:
         return None
-    place = np.digitize(volumes, BINS_ML) - 1
-    shown = range(int(place.min()), int(place.max()) + 1)
+    shown = range(min(present), max(present) + 1)
     figure, axes = _figure()
-    width = 0.75 / len(evaluation.methods)
-    for number, method in enumerate(evaluation.methods):
-        dices = np.array([lesion.dice for lesion in lesions[method]])
+    width = 0.75 / len(lesions)
+    for number, found in enumerate(lesions.values()):
+        dices, places = np.array([dice for _, dice in found]), _volume_bins(found)
         for position, index in enumerate(shown):
-            centre = position + (number - (len(evaluation.methods) - 1) / 2) * width
-            _box(axes, dices[place == index], centre, width, number)
-    names = bin_names()
-    axes.set_xticks(range(len(shown)), [f"{names[i]}\nn = {np.count_nonzero(place == i)}" for i in shown])
+            centre = position + (number - (len(lesions) - 1) / 2) * width
+            _box(axes, dices[places == index], centre, width, number)
+    names, first = bin_names(), _volume_bins(next(iter(lesions.values())))
+    axes.set_xticks(range(len(shown)), [f"{names[i]}\nn = {np.count_nonzero(first == i)}" for i in shown])
     axes.set_xlim(-0.6, len(shown) - 0.4)
     axes.set(ylim=(-0.03, 1.03), ylabel="Dice of the lesion", xlabel="labelled lesion volume in mL")
-    _legend(axes, evaluation.methods)
+    _legend(axes, tuple(lesions))
     return _png(figure)
+
+
+def _volume_bins(lesions: Sequence[tuple[float, float]]) -> npt.NDArray[np.intp]:
+    return np.digitize(np.array([volume for volume, _ in lesions]), BINS_ML) - 1
 
 
 def volume_scatter(evaluation: Evaluation, structure: str) -> bytes | None:

@@ -1,9 +1,9 @@
 """Pixels of DICOM frames as float32, rescaled by each frame's own slope and intercept.
 
-pydicom decodes uncompressed and RLE data; JPEG, JPEG-LS and JPEG 2000 go through SimpleITK's GDCM. Both fill the size
-that the header claims as well as they can: pydicom passes over bytes that are left, GDCM crops a JPEG-LS stream. So the
-length of uncompressed data, the size that a compressed stream states itself, the type of what comes out and the range
-of its values are compared with the header here.
+pydicom decodes uncompressed and RLE data; JPEG, JPEG-LS and JPEG 2000 go through GDCM, which SimpleITK (an extra)
+brings. Both fill the size that the header claims as well as they can: pydicom passes over bytes that are left, GDCM
+crops a JPEG-LS stream. So the length of uncompressed data, the size that a compressed stream states itself, the type of
+what comes out and the range of its values are compared with the header here.
 """
 
 import tempfile
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veloxseg.errors import ImageError, shown
+from veloxseg.extras import require
 from veloxseg.image.dicom.file import open_dicom, parsing
 from veloxseg.image.dicom.frames import Frame
 from veloxseg.image.itk import captured_stderr, quiet_simpleitk
@@ -85,12 +86,17 @@ class PixelFile:
             self.decoded = self.decode_by_pydicom()
         elif syntax == RLE:
             self.decoded = self.decode_by_pydicom()
-        elif syntax not in BY_GDCM:
-            coding = shown(self.dataset.file_meta.TransferSyntaxUID.name, 60)
+        elif syntax in BY_GDCM:
+            require("itk", f"{shown(path.name)}, whose pixels are coded as {self.coding},")
+        else:
             raise ImageError(
-                f"{shown(path.name)}: its pixels are coded as {coding}, which is not supported; "
+                f"{shown(path.name)}: its pixels are coded as {self.coding}, which is not supported; "
                 "decompress it (gdcmconv --raw)"
             )
+
+    @property
+    def coding(self) -> str:
+        return shown(self.dataset.file_meta.TransferSyntaxUID.name, 60)
 
     def check_length(self) -> None:
         """Uncompressed pixels have exactly the bytes that the header asks for; an odd number gets one more."""
@@ -172,9 +178,8 @@ class PixelFile:
             with captured_stderr() as said:
                 image = reader.Execute()
         except RuntimeError as error:
-            kind = shown(self.dataset.file_meta.TransferSyntaxUID.name, 60)
             raise ImageError(
-                f"{shown(self.path.name)}: its pixels ({kind}) cannot be decoded; "
+                f"{shown(self.path.name)}: its pixels ({self.coding}) cannot be decoded; "
                 "decompress it (gdcmconv --raw) or export it again"
             ) from error
         if said:
