@@ -48,6 +48,8 @@ class Recipe:
     """Probability that a sample loses one modality, so that prediction may lack it."""
     augmentation: Annotated[str, OneOf("paper", "strong", "zoom", "none")] = "paper"
     """The paper's flip along z, a strong set (flips along all axes, rotation, intensities), or none."""
+    mirror: bool = False
+    """Whether the MODEL asks for the mean over eight mirror images: eight times the work of a prediction."""
     batch: Few = 4
     """Patches per step, over all processes."""
     crops: Few = 2
@@ -150,8 +152,8 @@ def choose_modalities(plan: Plan, names: tuple[str, ...]) -> Plan:
 
 
 def trained_plan(plan: Plan, recipe: Recipe) -> Plan:
-    """The plan of the network that the recipe asks for: its modalities, and its patch if that is a setting."""
-    plan = choose_modalities(plan, recipe.modalities)
+    """The plan of the network that the recipe asks for: its modalities, mirroring, and its own patch if it has one."""
+    plan = dataclasses.replace(choose_modalities(plan, recipe.modalities), mirror=recipe.mirror)
     patch = recipe.network.get("patch", plan.patch)
     return plan if patch == plan.patch else dataclasses.replace(plan, patch=patch, windows=windows_for(patch))
 
