@@ -78,10 +78,12 @@ def install(job: Job, folder: Path) -> Path:
     run(sys.executable, "-m", "venv", folder / "venv")
     python = folder / "venv" / "bin" / "python"
     project = f"{next((folder.parent / 'wheel').glob('*.whl'))}{job.extras}"
-    done = run(python, "-m", "pip", "install", "-q", "-c", folder / "limits.txt", project, *job.tools)
+    done = run(
+        python, "-m", "pip", "install", "--progress-bar", "off", "-c", folder / "limits.txt", project, *job.tools
+    )
     if done.returncode:
-        errors = [line for line in done.stderr.splitlines() if "WARNING" not in line]
-        raise RuntimeError("pip: " + " ".join(errors)[-1500:])
+        said = (done.stdout + done.stderr).partition("The conflict is caused by")  # or whatever else it ends with
+        raise RuntimeError("pip: " + "".join(said[1:] if said[1] else said)[-1500:])
     return python
 
 
