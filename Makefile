@@ -41,10 +41,12 @@ test-wheels: wheels $(READY)
 test-versions: $(READY)
 	PYTHONPATH=tests $(BIN)/python packaging/versions.py
 
-# site/: the guides, with references made from the parsers and docstrings; a link that leads nowhere is an error
+# site/: the guides, with references made from the parsers and docstrings; a link that leads nowhere is an error, and so is
+# a page that would fetch something from elsewhere
 docs: $(VENV)-docs/.ready
 	$(VENV)-docs/bin/python packaging/site.py build/pages
 	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/python -m mkdocs build --strict --quiet
+	! grep -rnoE '<(script|img|iframe)[^>]* src="?https?:[^"]*|<link[^>]* href="?https?:[^"]*' site --include='*.html'
 	@echo "site/index.html"
 
 # 500 random networks, honest and lying, in kernels that were compiled with AddressSanitizer and UBSan
