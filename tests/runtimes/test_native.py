@@ -37,15 +37,25 @@ VARIANTS = {
 pytestmark = pytest.mark.skipif(not native_runtime.is_built(), reason="the kernels were not built: no C compiler")
 
 
-def build(config: NetworkConfig, *, difference: bool, instructions: str | None = None) -> tuple[nn.Module, Program]:
+def random_network(config: NetworkConfig) -> VeloxSeg:
     torch.manual_seed(0)
     network = VeloxSeg(config).eval()
     for name, parameter in network.named_parameters():
         if name.endswith(("bias", "table")):
             nn.init.normal_(parameter, std=0.2)
-    form = inference_form(network, "openvino", difference=difference)
+    return network
+
+
+def weights_of(network: VeloxSeg, *, difference: bool) -> dict[str, np.ndarray]:
+    """What the kernels take."""
     weights = {name: tensor.numpy().copy() for name, tensor in network.state_dict().items()}
-    return form.double(), Program(config, native_weights(config, weights, difference=difference), instructions)
+    return native_weights(network.config, weights, difference=difference)
+
+
+def build(config: NetworkConfig, *, difference: bool, instructions: str | None = None) -> tuple[nn.Module, Program]:
+    network = random_network(config)
+    form = inference_form(network, "openvino", difference=difference)
+    return form.double(), Program(config, weights_of(network, difference=difference), instructions)
 
 
 def window_of(config: NetworkConfig, seed: int = 0) -> np.ndarray:
