@@ -14,7 +14,7 @@ from veloxseg.files import atomic_path, write_json
 from veloxseg.machine import NOTICE, software
 from veloxseg.study.plots import draw_table
 from veloxseg.study.results import SHOWN, Outcome, collect, comparisons
-from veloxseg.study.tables import Table
+from veloxseg.study.table import Table
 from veloxseg.train.settings import train_command
 
 __all__ = ["write_pages"]

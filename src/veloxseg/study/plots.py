@@ -5,7 +5,7 @@ from textwrap import fill
 from typing import Any
 
 from veloxseg.study.results import Outcome
-from veloxseg.study.tables import Table
+from veloxseg.study.table import Table
 
 __all__ = ["draw_table"]
 

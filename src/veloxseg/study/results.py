@@ -14,7 +14,7 @@ from typing import Any
 from veloxseg.evaluate.metrics import PRIMARY
 from veloxseg.evaluate.statistics import Comparison, Summary, compare, holm, summarise
 from veloxseg.files import read_json
-from veloxseg.study.tables import Row, Table
+from veloxseg.study.table import Row, Table
 
 __all__ = ["SHOWN", "Outcome", "collect", "comparisons"]
 

@@ -27,7 +27,8 @@ from veloxseg.image import Volume, write
 from veloxseg.machine import allowed_cores
 from veloxseg.prepare.store import Prepared
 from veloxseg.study.page import write_pages
-from veloxseg.study.tables import Row, Table, choose_rows, find_table
+from veloxseg.study.table import Row, Table, choose_rows
+from veloxseg.study.tables import find_table
 from veloxseg.study.worker import Job, failure_of, run_job
 from veloxseg.train.folds import choose_folds
 from veloxseg.train.recipe import network_settings, trained_plan
