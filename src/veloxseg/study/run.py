@@ -307,7 +307,7 @@ def _command(request: Request) -> str:
             words += [f"--{name}", *map(str, values)]
     words += [] if request.steps is None else ["--steps", str(request.steps)]
     words += [] if request.minutes is None else ["--minutes", f"{request.minutes:g}"]
-    words += [] if request.external is None else ["--external", "PREPARED2"]
+    words += [] if request.external is None else ["--external", "CASES"]
     if request.settings:
         words += ["--set", *(f"{name}={setting_text(value)}" for name, value in request.settings.items())]
     return " ".join(words)

@@ -58,6 +58,7 @@ class Table:
     settings: Settings = field(default_factory=dict)
     place: str = ""  # where the paper has it
     note: str = ""  # what a reader of the paper's values must know
+    widths: tuple[dict[str, float], ...] = ()  # what the paper prints of pruned widths, by depth
 
     def __post_init__(self) -> None:
         names = [row.name for row in self.rows]
@@ -77,7 +78,9 @@ class Table:
         return self.settings | row.settings
 
 
-def row(name: str, title: str, settings: Settings | None = None, prune: Pruning | None = None, **paper: float) -> Row:
+def row(
+    name: str, title: str, settings: Settings | None = None, prune: Pruning | None = None, /, **paper: float
+) -> Row:
     """A row in one line; what the paper prints for it comes by name: Dice=62.51, M=1.66."""
     return Row(name=name, title=title, settings=dict(settings or {}), paper=paper, prune=prune)
 
