@@ -28,6 +28,8 @@ class Peer:
     year: int
     source: str
     closeness: str
+    family: str = "basic"  # as the paper groups them: basic, multimodal or lightweight
+    kind: str = "CNN"  # what it computes with: CNN, Transformer, CNN-Transformer, CNN-KAN, CNN-Mamba, CNN-RWKV
 
 
 MONAI = "MONAI's implementation"
@@ -52,6 +54,7 @@ PEERS: dict[str, Peer] = {
         year=2018,
         source=MONAI + " (UNet), widths 8 to 128, 2 residual units",
         closeness="not in the paper's table; a UNet of a cost like VeloxSeg's, for training beside it",
+        family="lightweight",
     ),
     "vnet": Peer(
         build="monai_peers:vnet",
@@ -79,6 +82,7 @@ PEERS: dict[str, Peer] = {
         year=2022,
         source=MONAI,
         closeness="MACs equal; parameters 0.02 % above the published ones",
+        kind="CNN-Transformer",
     ),
     "swin-unetr": Peer(
         build="monai_peers:swin_unetr",
@@ -88,6 +92,7 @@ PEERS: dict[str, Peer] = {
         year=2021,
         source=MONAI + ", feature size 24",
         closeness=EXACT,
+        kind="CNN-Transformer",
     ),
     "segresnet": Peer(
         build="monai_peers:segresnet",
@@ -115,6 +120,7 @@ PEERS: dict[str, Peer] = {
         year=2024,
         source=OURS,
         closeness=EXACT,
+        kind="CNN-Transformer",
     ),
     "unetr++": Peer(
         build="unetrpp:build",
@@ -124,6 +130,7 @@ PEERS: dict[str, Peer] = {
         year=2024,
         source=OURS,
         closeness=EXACT,
+        kind="CNN-Transformer",
     ),
     "u-kan": Peer(
         build="ukan:build",
@@ -133,6 +140,7 @@ PEERS: dict[str, Peer] = {
         year=2025,
         source=OURS,
         closeness=EXACT,
+        kind="CNN-KAN",
     ),
     "nestedformer": Peer(
         build="nestedformer:build",
@@ -142,6 +150,8 @@ PEERS: dict[str, Peer] = {
         year=2022,
         source=OURS,
         closeness=EXACT,
+        family="multimodal",
+        kind="CNN-Transformer",
     ),
     "a2fseg": Peer(
         build="a2fseg:build",
@@ -151,6 +161,7 @@ PEERS: dict[str, Peer] = {
         year=2023,
         source=OURS,
         closeness="parameters equal; MACs 0.06 % below the published ones",
+        family="multimodal",
     ),
     "h-denseformer": Peer(
         build="hdenseformer:build",
@@ -160,6 +171,8 @@ PEERS: dict[str, Peer] = {
         year=2023,
         source=OURS,
         closeness="parameters equal; MACs 0.02 % below the published ones",
+        family="multimodal",
+        kind="CNN-Transformer",
     ),
     "segformer-3d": Peer(
         build="segformer3d:build",
@@ -169,6 +182,8 @@ PEERS: dict[str, Peer] = {
         year=2024,
         source=OURS,
         closeness=EXACT,
+        family="lightweight",
+        kind="Transformer",
     ),
     "slim-unetr": Peer(
         build="slim_unetr:build",
@@ -178,6 +193,8 @@ PEERS: dict[str, Peer] = {
         year=2024,
         source=OURS,
         closeness=EXACT,
+        family="lightweight",
+        kind="CNN-Transformer",
     ),
     "superlightnet": Peer(
         build="superlightnet:build",
@@ -187,6 +204,7 @@ PEERS: dict[str, Peer] = {
         year=2025,
         source=OURS,
         closeness=EXACT,
+        family="lightweight",
     ),
     "hcma-unet": Peer(
         build="hcma_unet:build",
@@ -196,6 +214,8 @@ PEERS: dict[str, Peer] = {
         year=2025,
         source=OURS + ", the scan in plain PyTorch",
         closeness=EXACT,
+        family="lightweight",
+        kind="CNN-Mamba",
     ),
     "u-rwkv": Peer(
         build="urwkv:build",
@@ -205,6 +225,8 @@ PEERS: dict[str, Peer] = {
         year=2025,
         source=OURS + ", the scan in plain PyTorch",
         closeness="parameters equal; MACs 0.1 % below the published ones",
+        family="lightweight",
+        kind="CNN-RWKV",
     ),
 }
 
