@@ -7,14 +7,14 @@ Importing this module imports neither torch nor MONAI: a peer's module is loaded
 
 import importlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from veloxseg.errors import ConfigError
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
-__all__ = ["PEERS", "Peer", "build_peer"]
+__all__ = ["FOUNDATION", "PEERS", "Peer", "build_peer", "read_pretrained"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +29,8 @@ class Peer:
     source: str
     closeness: str
     family: str = "basic"  # as the paper groups them: basic, multimodal or lightweight
+    weights: str = ""  # where those are to be had that it starts from; "" for a peer that is trained from scratch
+    reader: str = ""  # "module:function" that reads them
     kind: str = "CNN"  # what it computes with: CNN, Transformer, CNN-Transformer, CNN-KAN, CNN-Mamba, CNN-RWKV
 
 
@@ -230,12 +232,38 @@ PEERS: dict[str, Peer] = {
     ),
 }
 
+# Pre-trained elsewhere: `study peers` and `benchmark --models all` pass them by, as a user has to bring the weights.
+FOUNDATION: dict[str, Peer] = {
+    "dinov3-l": Peer(
+        build="dinov3:build",
+        title="DINOv3-L",
+        paper="Siméoni et al., DINOv3",
+        venue="arXiv",
+        year=2025,
+        source=OURS + "; frozen, on axial slices, with a linear head",
+        closeness="the paper does not say how it fed slices and modalities",
+        family="foundation",
+        kind="Transformer",
+        weights="huggingface.co/facebook/dinov3-vitl16-pretrain-lvd1689m (model.safetensors, by its licence)",
+        reader="dinov3:read_weights",
+    )
+}
+
 
 def build_peer(name: str, in_channels: tuple[int, ...], classes: int, patch: tuple[int, int, int]) -> "nn.Module":
     """The network `name`: (B, sum(in_channels), *patch) -> (B, classes, *patch), logits."""
-    if name not in PEERS:
-        raise ConfigError(f"there is no peer {name!r}; choose one of {', '.join(sorted(PEERS))}")
-    module, _, function = PEERS[name].build.partition(":")
-    return getattr(importlib.import_module(f"veloxseg.peers.{module}"), function)(
-        tuple(in_channels), classes, tuple(patch)
-    )
+    known = PEERS | FOUNDATION
+    if name not in known:
+        raise ConfigError(f"there is no peer {name!r}; choose one of {', '.join(sorted(known))}")
+    return _load(known[name].build)(tuple(in_channels), classes, tuple(patch))
+
+
+def read_pretrained(name: str, path: str) -> "dict[str, Tensor] | None":
+    """Tensors of a foundation model from the file that its authors released; None if `name` is none."""
+    peer = FOUNDATION.get(name)
+    return None if peer is None else _load(peer.reader)(path)
+
+
+def _load(place: str) -> Any:
+    module, _, function = place.partition(":")
+    return getattr(importlib.import_module(f"veloxseg.peers.{module}"), function)

@@ -59,7 +59,7 @@ def _sections(findings: Findings, picture: bytes | None) -> Iterator[Html]:
     titles = {outcome.row.name: outcome.row.title for outcome in outcomes}
     if findings.tested:
         yield _section("What the tests say", _list([f"{titles[n]}: {c.sentence}" for n, c in findings.tested.items()]))
-    if 1 < len(outcomes) <= MOST_BOXES and (boxes := volume_boxes({o.row.title: o.lesions() for o in outcomes})):
+    if 1 < len(outcomes) <= MOST_BOXES and (boxes := volume_boxes({o.row.name: o.lesions() for o in outcomes})):
         yield _section("Dice of single lesions by their volume", _image(boxes, "box plots by lesion volume"))
     yield _section("Case by case (Dice)", _case_table(outcomes))
     yield _section(
