@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from veloxseg.errors import ConfigError, did_you_mean, shown
 from veloxseg.model.config import PRESETS, NetworkConfig, windows_for
-from veloxseg.peers.registry import PEERS
+from veloxseg.peers.registry import FOUNDATION, PEERS
 from veloxseg.prepare.plan import Plan
 from veloxseg.schema import Count, OneOf, Range, Share, build, build_some, field_kinds, settle
 
@@ -162,11 +162,15 @@ def network_settings(recipe: Recipe, plan: Plan) -> tuple[str, dict[str, Any]]:
     """Architecture and settings for `model_folder.build_network`: the preset, fitted to the data, and what was set."""
     count = len(plan.names)
     preset = PRESETS.get(recipe.model.lower())
-    if preset is None and recipe.model not in PEERS:
+    known = [*PEERS, *FOUNDATION]
+    if preset is None and recipe.model not in known:
         raise ConfigError(
-            f"unknown model {shown(recipe.model)!r}{did_you_mean(recipe.model, [*PRESETS, *PEERS])}; "
-            f"choose a preset ({', '.join(PRESETS)}) or a peer ({', '.join(PEERS)})"
+            f"unknown model {shown(recipe.model)!r}{did_you_mean(recipe.model, [*PRESETS, *known])}; "
+            f"choose a preset ({', '.join(PRESETS)}) or a peer ({', '.join(known)})"
         )
+    if recipe.model in FOUNDATION and not recipe.init:
+        source = FOUNDATION[recipe.model].weights
+        raise ConfigError(f"{recipe.model} starts from weights that are not ours: give --init FOLDER, from {source}")
     early = recipe.fusion == "early" or (recipe.fusion == "auto" and preset is not None and preset.modalities == 1)
     sizes: dict[str, Any] = {
         "in_channels": (count,) if early else (1,) * count,
