@@ -236,6 +236,28 @@ def test_what_a_reader_sees_changes_with_the_tools(serve, scans, open_page) -> N
     assert page.problems == []
 
 
+def test_edits_faster_than_the_server_all_count(serve, scans, open_page) -> None:
+    """What the server tells of an edit while the next ones are made must not take these away."""
+    running = serve()
+    client = Client(running.url)
+    case = client.segment(scans.values())
+    page = open_page(running.url)
+    page.click(f"#list button[data-id='{case}']")
+    page.wait_for_selector("#lesions tbody tr")
+    page.keyboard.press("b")
+    box = page.locator("#axial").bounding_box()
+    for number in range(12):
+        share = 0.3 + 0.03 * number
+        page.mouse.click(box["x"] + box["width"] * share, box["y"] + box["height"] * 0.5)
+        page.wait_for_timeout(100 + 40 * (number % 4))
+    settled(page)
+    client.wait(case)
+    edits = client.request("GET", f"/api/cases/{case}/edits")["edits"]
+    assert len(edits) == 12
+    assert len({tuple(edit["voxels"][0]) for edit in edits}) > 6
+    assert page.problems == []
+
+
 def axial(page: Any) -> str:
     return str(page.evaluate("document.getElementById('axial').toDataURL()"))
 

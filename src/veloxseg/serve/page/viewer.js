@@ -24,12 +24,13 @@ export class Viewer {
 
   async open(one) {
     const id = one.id;
-    this.opening = id;
+    this.opening = id; this.latest = one;
     const volume = await loadVolume(id);
     if (this.opening !== id) return; // another case was chosen meanwhile
     const { grid, view } = volume, pet = volume.layers.find((l) => l.kind === 'pet') || null;
     const base = volume.layers.find((l) => l.kind !== 'pet') || pet;
-    this.volume = volume; this.edits = view.edits; this.revision = view.revision; this.chosen = null; this.pending = 0; this.shown = false;
+    this.volume = volume; this.edits = view.edits; this.chosen = null; this.shown = false;
+    this.version = one.version; this.known = 0; this.unsent = 0; // the server's counter, as shown and as of our last edit; edits under way
     const windows = Object.fromEntries(volume.layers.map((l) => [l.name, [...l.window]]));
     this.look = {
       cross: grid.shape.map((n) => n >> 1), base, pet, windows, tables: {}, opacity: Number($('opacity').value), maskOn: true, fill: $('fill').checked, compare: false, version: 0,
@@ -50,6 +51,7 @@ export class Viewer {
     drawSide(this, one);
     const first = this.lesions()[0];
     if (first) this.look.cross = fromFile(grid, first.voxel);
+    this.refresh(this.latest); // something may have happened while it was loaded
     this.draw();
   }
 
@@ -71,16 +73,17 @@ export class Viewer {
     return Object.entries(this.volume.view.statistics.labels).flatMap(([name, label]) => label.lesions.map((lesion, i) => ({ ...lesion, name, number: i + 1 })));
   }
 
-  // A case that changed on the server: a new revision brings a new mask and new numbers.
+  // A case that changed on the server: a new revision brings a new mask and new numbers. What the server said before it had
+  // our last edit would take that edit away again, so it does not count.
   async refresh(one) {
-    if (!this.volume || one.id !== this.volume.id) return;
-    if (!one.working && (one.revision !== this.revision || this.pending || one.version !== this.version)) {
-      const before = this.pending;
+    if (one.id === this.opening) this.latest = one;
+    if (one.id !== this.volume?.id || this.unsent || one.version < this.known) return;
+    if (!one.working && one.version !== this.version) {
       await reloadMask(this.volume);
-      if (before === this.pending) { this.pending = 0; this.edits = this.volume.view.edits; }
-      this.revision = one.revision;
+      if (this.unsent || one.id !== this.volume?.id) return; // edited meanwhile: the answer to that comes
+      this.edits = this.volume.view.edits;
+      this.version = one.version;
     }
-    this.version = one.version;
     drawSide(this, one);
     this.draw();
   }
@@ -118,12 +121,19 @@ export class Viewer {
   // -- edits -----------------------------------------------------------------------------------------------------
 
   commit(edits) {
+    const { volume } = this;
     this.edits = edits;
-    this.pending += 1;
+    this.unsent += 1;
     $('undo').disabled = $('revert').disabled = !edits.length;
     $('saving').textContent = 'measuring …';
-    const id = this.volume.id;
-    this.sending = this.sending.then(() => put(`/api/cases/${id}/edits`, { edits })).catch((error) => { $('saving').textContent = error.message; });
+    const answered = async (known, message) => {
+      if (this.volume !== volume) return; // another case was opened
+      this.unsent -= 1;
+      if (message) this.version = null; else this.known = known; // a refused edit is taken back
+      await this.refresh(this.latest);
+      if (message) $('saving').textContent = message;
+    };
+    this.sending = this.sending.then(() => put(`/api/cases/${volume.id}/edits`, { edits })).then((told) => answered(told.version), (error) => answered(0, error.message));
     this.draw();
   }
 
