@@ -56,8 +56,9 @@ class Pair(ctypes.Structure):
 
 SIGNATURES = {
     "product": [POINTER(Product)],
-    "head": [POINTER(Product), Floats],
+    "head": [Floats, N, N, Floats, Floats, Floats, *[N] * 5, Floats, Floats],
     "group": [Floats, N, N, Floats, Floats, Floats, N, N, N, N, c_int, c_int],
+    "filtered_group": [Floats, N, N, Floats, Floats, Floats, N, N, N, N, c_int, c_int, Floats],
     "statistics": [Floats, *[N] * 6, Floats, Floats],
     "normalise": [Floats, N, N, Floats, Floats, c_int, Floats, Floats, *[N] * 6],
     "layer_norm": [Floats, Floats, N, N],

@@ -13,9 +13,10 @@ import numpy as np
 
 from veloxseg.errors import ModelError
 from veloxseg.model.config import STAGES, STRIDES, NetworkConfig, PairedWindow
-from veloxseg.runtimes.native.bounds import GROUPS, HEAD_CHANNELS, check
+from veloxseg.runtimes.native.bounds import BLOCK, FILTERED, GROUPS, HEAD_CHANNELS, check
+from veloxseg.runtimes.native.filtering import filtered_y, filtered_yz
 from veloxseg.runtimes.native.library import Pair
-from veloxseg.runtimes.native.memory import FLOAT, Feature, Floats, Grid, Span, aligned, along_z, rows
+from veloxseg.runtimes.native.memory import FLOAT, Feature, Floats, Grid, Span, aligned, along_z, pack, rows
 from veloxseg.runtimes.native.recorder import Recorder
 from veloxseg.types import Size
 
@@ -237,13 +238,20 @@ class Program(Recorder):
         outputs = len(self.weights.get("head_bias", ()))
         if outputs not in (cube, self.config.classes * cube):
             raise ModelError(f"the native weights have {outputs} outputs; export the model again")
-        weight = self.weight("head_weight", outputs, x.channels, 3, 3, 3)
-        bias = self.weight("head_bias", outputs)
+        weight_PKCX = filtered_yz(self.weight("head_weight", outputs, x.channels, 3, 3, 3))
+        bias = aligned(self.weight("head_bias", outputs))
         self.output = self.array(1, outputs // cube, *self.config.patch)
-        line = self.array(x.size[2], outputs)
-        out = Grid(Span(self.output), (0, 0, outputs))
-        job = self.product(along_z(weight), x.grid(1), out, x.size, offsets=self._lines(x, 3), bias=bias)
-        self.call("head", job, line)
+        nx, ny, nz = x.size
+        points = len(weight_PKCX)
+        panels = [
+            pack(part.transpose(0, 2, 1).reshape(cube, -1), self.vectors)
+            for first in range(0, outputs, cube)
+            for part in weight_PKCX[:, first : first + cube]
+        ]
+        with self.scratch():
+            room = self.array(nx + 2, points, nz // 2, x.channels), self.array(min(nx, BLOCK), points, nz // 2, cube)
+            inputs = x.grid(1).place, *x.lines, aligned(np.concatenate(panels)), bias
+            self.call("head", *inputs, self.output, *x.size, x.channels, outputs // cube, *room)
 
     def _lines(self, x: Feature, size: int) -> list[int]:
         """Where the lines of a kernel begin: along z its voxels lie side by side."""
@@ -286,9 +294,8 @@ class Program(Recorder):
         bias = self.weight(f"{name}.bias", x.channels) if f"{name}.bias" in self.weights else None
         out = self.feature(x.size, x.channels, border=False)
         source = x.grid(size // 2)
-        if width in GROUPS and width <= max(NARROW, self.vectors.lanes // 2):
-            inputs = source.place, *x.lines, self._in_vectors(weight), bias
-            self.call("group", *inputs, out.array, *x.size, x.channels, width, size)
+        if width in GROUPS and width <= self.vectors.lanes:
+            self._narrow_groups(weight, bias, x, out)
             return out
         offsets = [line + t * x.channels for line in self._lines(x, size) for t in range(size)]
         for first in range(0, x.channels, width):
@@ -303,9 +310,24 @@ class Program(Recorder):
             )
         return out
 
-    def _in_vectors(self, weight_KCXYZ: Floats) -> Floats:
-        """(vector, lane), c, kx, ky, kz  →  vector, kx, ky, kz, c, lane: a vector has the outputs of several groups."""
-        outputs, width, *kernel = weight_KCXYZ.shape
+    def _narrow_groups(self, weight: Floats, bias: Floats | None, x: Feature, out: Feature) -> None:
+        """Several groups in a vector; two lines at a time where that saves products."""
+        width, size = weight.shape[1], weight.shape[2]
+        (nx, ny, nz), points = x.size, size + 1
+        taps = weight.transpose(2, 3, 4, 0, 1)
+        if few := size in FILTERED and ny % 2 == 0:
+            taps = filtered_y(weight).transpose(0, 3, 4, 1, 2)
+        more = size - 1
+        with self.scratch():
+            room = [self.array(points * ((nx + more) * (nz + more) + nz) * self.vectors.lanes)] if few else []
+            inputs = x.grid(size // 2).place, *x.lines, self._in_vectors(taps), bias
+            self.call(
+                "filtered_group" if few else "group", *inputs, out.array, *x.size, x.channels, width, size, *room
+            )  # fmt: skip
+
+    def _in_vectors(self, taps_ABZKC: Floats) -> Floats:
+        """A, B, Z, (vector, lane), c  →  vector, A, B, Z, c, lane: a vector has the outputs of several groups."""
+        *kernel, outputs, width = taps_ABZKC.shape
         lanes = self.vectors.lanes
-        padded = np.pad(weight_KCXYZ, ((0, -outputs % lanes), *[(0, 0)] * 4))
-        return aligned(padded.reshape(-1, lanes, width, *kernel).transpose(0, 3, 4, 5, 2, 1))
+        padded = np.pad(taps_ABZKC, (*[(0, 0)] * 3, (0, -outputs % lanes), (0, 0)))
+        return aligned(padded.reshape(*kernel, -1, lanes, width).transpose(3, 0, 1, 2, 5, 4))
