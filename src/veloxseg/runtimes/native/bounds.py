@@ -233,6 +233,7 @@ def scatter(
 USES: dict[str, Callable[..., Iterator[Use]]] = {
     function.__name__: function
     for function in (
-        product, head, group, filtered_group, statistics, normalise, layer_norm, cells, place, gather, attention, scatter,
+        product, head, group, filtered_group, statistics, normalise, layer_norm, cells, place, gather, attention,
+        scatter,
     )
 }  # fmt: skip

@@ -64,10 +64,12 @@ SIGNATURES = {
     "layer_norm": [Floats, Floats, N, N],
     "cells": [Floats, N, N, Floats, N, N, N, N, c_int],
     "place": [Floats, N, N, N, Floats, *[N] * 7],
+    "add_weighted": [*[Floats, N, N] * 3, N, N, N],
     "gather": [POINTER(Pair), Floats, N, N, N, Floats],
     "attention": [Floats, *[N] * 5, Floats, N, Floats, Floats],
     "scatter": [POINTER(Pair), Floats, N, N, Floats, Floats, Floats, N, N],
 }
+ANSWERING = {"add_weighted"}  # functions that return a number
 
 
 def source_hash() -> str:
@@ -94,7 +96,7 @@ def kernels(name: str | None = None) -> ctypes.CDLL | None:
     library.lanes.restype = library.panel.restype = N
     for function_name, arguments in SIGNATURES.items():
         function = getattr(library, function_name)
-        function.argtypes, function.restype = arguments, None
+        function.argtypes, function.restype = arguments, c_int if function_name in ANSWERING else None
     return library
 
 

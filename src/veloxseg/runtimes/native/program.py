@@ -241,7 +241,7 @@ class Program(Recorder):
         weight_PKCX = filtered_yz(self.weight("head_weight", outputs, x.channels, 3, 3, 3))
         bias = aligned(self.weight("head_bias", outputs))
         self.output = self.array(1, outputs // cube, *self.config.patch)
-        nx, ny, nz = x.size
+        nx, _, nz = x.size
         points = len(weight_PKCX)
         panels = [
             pack(part.transpose(0, 2, 1).reshape(cube, -1), self.vectors)
