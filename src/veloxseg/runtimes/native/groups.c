@@ -48,7 +48,8 @@ INLINE void group_line(int size, int width, const float *x, N step, N channels, 
         group_tile(rows, size, width, x + z * channels, step, channels, w, out + z * channels, keep, fresh);
     if (keep >= LANES) {
         if (ROWS >= 24 && width == 4) { TILES(24) }
-        TILES(12) TILES(6) TILES(3)
+        if (ROWS >= 24 && width == 4) { TILES(16) }
+        TILES(12) TILES(8) TILES(6) TILES(4) TILES(2)
     }
     TILES(1)
 }
