@@ -161,7 +161,6 @@ def describe_model(path: Path) -> dict[str, Any]:
     from veloxseg.files import sha256
     from veloxseg.model_folder import ModelFolder, members
     from veloxseg.runtimes import usable_runtimes
-    from veloxseg.runtimes.native.runtime import instruction_set
 
     together = members(path)
     if together != [path]:
@@ -176,7 +175,7 @@ def describe_model(path: Path) -> dict[str, Any]:
         "patch": list(plan.patch),
         "spacing mm": list(plan.spacing),
         "runtimes here": usable_runtimes(folder) or _why_none(folder),
-        "native kernels": instruction_set() or "none for this processor",
+        "native kernels": _native(folder),
         "network": folder.network,
         "provenance": {name: value for name, value in folder.provenance.items() if name != "learning"},
         "learnt from": describe_learning(folder.learning),
@@ -184,6 +183,17 @@ def describe_model(path: Path) -> dict[str, Any]:
     if folder.weights.is_file():
         facts["weights SHA-256"] = sha256(folder.weights)
     return facts
+
+
+def _native(folder: "ModelFolder") -> str:
+    """The instruction set, and why it does not compute this model if it does not."""
+    from veloxseg.runtimes import obstacle
+    from veloxseg.runtimes.native.runtime import instruction_set
+
+    if (found := instruction_set()) is None:
+        return "none for this processor"
+    reason = obstacle(folder, "native")
+    return found if reason is None else f"{found}, not for this model: {str(reason).partition(';')[0]}"
 
 
 def _why_none(folder: "ModelFolder") -> str:
