@@ -4,8 +4,8 @@
                                  [--set key=value ...]
 
 PREPARED has folds (`veloxseg prepare DATASET --folds 5 -o PREPARED`). Each fold is trained with one thread and the last
-weights are kept: nothing is chosen on the held-out cases. Their Dice on the prepared grid, with and without mirror images,
-goes to WORK/NAME.json, one entry per fold and seed. What is done is kept, so the same command goes on.
+weights are kept: nothing is chosen on the held-out cases. Their Dice on the prepared grid, with and without mirror
+images, goes to WORK/NAME.json, one entry per fold and seed. What is done is kept, so the same command goes on.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Makes a shipped model of a training: `python experiments/ship.py RUN SEARCH.json NAME --card CARD.toml`.
 
 RUN was trained on all cases; SEARCH.json is what search.py wrote for the same recipe in cross-validation. Weights are
-stored as float16, which halves the file; the scores of the card are of the folds' own float32 networks. CARD.toml has the
-words of the card: title, finds, data, licence, attribution, trained, how, limits.
+stored as float16, which halves the file; the scores of the card are of the folds' own float32 networks. CARD.toml has
+the words of the card: title, finds, data, licence, attribution, trained, how, limits.
 """
 
 import argparse
