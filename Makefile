@@ -66,7 +66,7 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
 
-$(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard src/veloxseg/runtimes/native/*.[ch])
+$(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard src/veloxseg/runtimes/native/*.[ch] src/veloxseg/kernels/*.[ch])
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, found " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
