@@ -1,5 +1,6 @@
 """The native kernels compute what the network computes, for every variant, and refuse what they cannot."""
 
+import json
 import re
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from veloxseg.runtimes import choose_runtime, open_runtime, usable_runtimes
 from veloxseg.runtimes.graph import inference_form
 from veloxseg.runtimes.native import library
 from veloxseg.runtimes.native import runtime as native_runtime
+from veloxseg.runtimes.native.adding import add_weighted
 from veloxseg.runtimes.native.program import Program, missing
 from veloxseg.runtimes.native.weights import native_weights
 
@@ -126,6 +128,30 @@ def test_the_widest_instruction_set_is_taken_and_vectors_follow_it():
 def test_info_names_the_instruction_set(exported, capsys):
     assert main(["info", str(exported["native"])]) == 0
     assert f"native kernels:  {library.built_sets()[0]}" in capsys.readouterr().out
+
+
+def test_info_says_which_setting_the_kernels_lack(write_model, make_plan, tmp_path, capsys):
+    path = write_model(tmp_path / "model", make_plan())
+    text = (path / "model.json").read_text()
+    network = json.loads(text)["network"] | {"head_sizes": [6, 8, 8, 16]}
+    (path / "model.json").write_text(json.dumps(json.loads(text) | {"network": network}))
+    assert main(["info", str(path)]) == 0
+    assert "not for this model: runtime native cannot compute head_sizes (6, 8, 8, 16)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("bad", [None, np.nan, np.inf, -np.inf])
+def test_scores_are_added_as_numpy_adds_them_and_what_is_not_finite_is_seen(bad):
+    """Views, lines that end in a part of a vector, and a bad score in the last of them."""
+    random = np.random.default_rng(0)
+    held, scores, weights = (random.standard_normal((9, 11, 40), np.float32) for _ in range(3))
+    part = slice(1, 6), slice(2, 9), slice(3, 40)
+    if bad is not None:
+        scores[5, 8, 39] = bad
+    expected = held.copy()
+    expected[part] += scores[part] * weights[part]
+    assert add_weighted(held[part], scores[part], weights[part]) == (bad is None)
+    if bad is None:
+        np.testing.assert_allclose(held, expected, rtol=0, atol=1e-6)
 
 
 def test_a_processor_without_the_widest_set_uses_the_next(monkeypatch):

@@ -202,31 +202,29 @@ def gather(_: Vectors, pair: Pair, x: Span, width: int, first: int, count: int, 
 
 
 def attention(
-    vectors: Vectors, tokens: Span, windows: int, count: int, heads: int, dk: int, dv: int, bias: Span, padded: int,
-    scores: Span, out: Span,
+    vectors: Vectors, tokens: Span, windows: int, count: int, heads: int, dk: int, dv: int, bias: Span, scores: Span,
+    out: Span,
 ) -> Iterator[Use]:  # fmt: skip
     _require("attention", windows=windows, count=count, heads=heads, dk=dk, dv=dv)
     if max(dk, dv) > HEAD_CHANNELS:
         _refuse("attention", f"heads of {dk} and {dv} channels, above {HEAD_CHANNELS}")
     yield Use("tokens", tokens, 0, windows * count * heads * (2 * dk + dv))
-    yield _use("bias", bias, [(heads * count, padded)], vectors.whole(count))
+    yield Use("bias", bias, 0, heads * count * vectors.whole(count))
     yield Use("scores", scores, 0, count * vectors.lanes)
     yield Use("out", out, 0, windows * count * heads * dv)
 
 
 def scatter(
-    vectors: Vectors, pair: Pair, tokens: Span, count: int, channels: int, upsampling: Span | None, panel: Span,
-    out: Span, width: int, first: int,
-) -> Iterator[Use]:  # fmt: skip
-    windows, _ = _windows("scatter", pair)
-    _require("scatter", count=count, channels=channels, width=width)
+    _: Vectors, pair: Pair, tokens: Span, channels: int, room: Span, out: Span, width: int, first: int
+) -> Iterator[Use]:
+    windows, count = _windows("scatter", pair)
+    _require("scatter", channels=channels, width=width)
     _require("scatter", least=0, first=first)
-    big = pair.bx * pair.by * pair.bz
-    read = count if upsampling is not None else big  # without a matrix each voxel of a window is a token
-    yield _use("tokens", tokens, [(windows, count * channels)], read * channels)
-    if upsampling is not None:
-        yield Use("upsampling", upsampling, 0, big * count)
-        yield Use("panel", panel, 0, count * vectors.whole(channels))
+    if channels % 4:
+        _refuse("scatter", f"{channels} channels, no multiple of 4")
+    y, z = pair.by // pair.small_y, pair.bz // pair.small_z
+    yield Use("tokens", tokens, 0, windows * count * channels)
+    yield Use("room", room, 0, (y + 1) * z * channels)
     yield _use("out", out, [(pair.modalities * pair.nx * pair.ny * pair.nz, width)], first + channels)
 
 

@@ -66,8 +66,8 @@ SIGNATURES = {
     "place": [Floats, N, N, N, Floats, *[N] * 7],
     "add_weighted": [*[Floats, N, N] * 3, N, N, N],
     "gather": [POINTER(Pair), Floats, N, N, N, Floats],
-    "attention": [Floats, *[N] * 5, Floats, N, Floats, Floats],
-    "scatter": [POINTER(Pair), Floats, N, N, Floats, Floats, Floats, N, N],
+    "attention": [Floats, *[N] * 5, Floats, Floats, Floats],
+    "scatter": [POINTER(Pair), Floats, N, Floats, Floats, N, N],
 }
 ANSWERING = {"add_weighted"}  # functions that return a number
 

@@ -178,23 +178,17 @@ class Program(Recorder):
         for i, shape in enumerate(shapes):
             self.call("gather", shape, projected, len(pairs) * width, i * width, width, gathered[first[i] :])
 
-        padded = self.vectors.whole(count)
-        table = self.weight(f"{name}.bias_1HLL", 1, heads, count, count)[0].swapaxes(1, 2)  # head, key, query
-        bias = aligned(np.pad(table, ((0, 0), (0, 0), (0, padded - count))))
-        attended, scores = self.array(sum(windows), count, heads * values), self.array(count, self.vectors.lanes)
-        self.call(
-            "attention", gathered, sum(windows), count, heads, size, values, bias, padded, scores, attended
-        )  # fmt: skip
+        lanes = self.vectors.lanes
+        table = self.weight(f"{name}.bias_1HLL", 1, heads, count, count)[0]  # head, query, key
+        padded = np.pad(table, ((0, 0), (0, -count % lanes), (0, 0)))
+        bias = aligned(padded.reshape(heads, -1, lanes, count).swapaxes(2, 3))
+        attended, scores = self.array(sum(windows), count, heads * values), self.array(count, lanes)
+        self.call("attention", gathered, sum(windows), count, heads, size, values, bias, scores, attended)
 
-        panel = self.array(own, self.vectors.whole(heads * values))
-        for i, (pair, shape) in enumerate(zip(pairs, shapes, strict=True)):
-            spread = None
-            if max(pair.small) > 1:
-                spread = aligned(self.weight(f"{name}.upsampling_{i}", own, math.prod(pair.big)).T)
-            place = heads * values
-            self.call(
-                "scatter", shape, attended[first[i] :], own, place, spread, panel, out, out.shape[2], i * place
-            )  # fmt: skip
+        place = heads * values
+        room = self.array(2 * own, place)  # a plane and a line of a window's tokens, at most
+        for i, shape in enumerate(shapes):
+            self.call("scatter", shape, attended[first[i] :], place, room, out, out.shape[2], i * place)
         return out
 
     def _pair(self, pair: PairedWindow, feature: Size) -> Pair:

@@ -3,7 +3,7 @@
 What graph.py does in torch for other runtimes is done here from the tensors of model.safetensors, so that a trained
 folder computes on a machine without torch:
 - the affine part of a layer norm is multiplied into the linear map behind it, and 1/√C into Q;
-- the position bias of every pair of tokens, and the matrices that bring tokens back to voxels, are made once;
+- the position bias of every pair of tokens is made once;
 - biases in front of an instance norm do nothing and are dropped;
 - groups narrower than 4 channels are merged, with zeros between them;
 - a transposed convolution at the end becomes a convolution that only has its centre;
@@ -148,9 +148,6 @@ def _token_block(source: Source, made: dict[str, Floats], to: str, name: str, k:
     _linears(source, made, f"{to}.attention.mixers", mixer, len(pairs) * heads * values, width, shared=shared)
     table = source.take(f"{name}.attention.bias.table", math.prod(2 * side - 1 for side in pairs[0].tokens), heads)
     made[f"{to}.attention.bias_1HLL"] = position_bias(table, pairs[0], config.modalities)
-    for i, pair in enumerate(pairs):
-        if max(pair.small) > 1:
-            made[f"{to}.attention.upsampling_{i}"] = upsampling_matrix(pair)
     _linears(source, made, f"{to}.expand", f"{name}.expand", width, hidden, norm=True)
     _linears(source, made, f"{to}.reduce", f"{name}.reduce", hidden, width)
 
@@ -222,20 +219,6 @@ def position_bias(table: Floats, pair: PairedWindow, modalities: int) -> Floats:
     strides = np.array([(2 * tokens[1] - 1) * (2 * tokens[2] - 1), 2 * tokens[2] - 1, 1])
     bias_HLL = np.moveaxis(table[offset_LL3 @ strides], -1, 0)
     return np.tile(bias_HLL, (1, modalities, modalities))[None]
-
-
-def upsampling_matrix(pair: PairedWindow) -> Floats:
-    """(L, S): trilinear interpolation with aligned corners from a window's tokens to its voxels."""
-    _check_size(math.prod(pair.tokens) * math.prod(pair.big))
-    x, y, z = (_upsampling_line(tokens, voxels) for tokens, voxels in zip(pair.tokens, pair.big, strict=True))
-    matrix = np.einsum("ax,by,cz->abcxyz", x, y, z)
-    return matrix.reshape(math.prod(pair.tokens), -1).astype(np.float32)
-
-
-def _upsampling_line(tokens: int, voxels: int) -> Array:
-    """(token, voxel) along one axis: the first and the last token lie on the first and the last voxel."""
-    place = np.arange(voxels) * ((tokens - 1) / (voxels - 1) if voxels > 1 else 0.0)
-    return np.maximum(0.0, 1.0 - np.abs(np.arange(tokens)[:, None] - place))
 
 
 def _check_size(numbers: int) -> None:
