@@ -388,8 +388,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         model = write_model(Path(name) / "model")
         for part in arguments.parts or PARTS:
-            began = time.monotonic()
-            results[part] = PARTS[part](Path(name), model)
+            began, load = time.monotonic(), round(os.getloadavg()[0], 1)
+            results[part] = {**PARTS[part](Path(name), model), "load_before": load}
             print(f"{part}: {json.dumps(results[part])}  ({time.monotonic() - began:.0f} s)", flush=True)
     write_json(RESULTS, {"command": "python benchmarks/serve.py", "machine": machine.describe(), "parts": results})
 

@@ -17,6 +17,7 @@ Results go to experiments/results/nnunet_<data>_<minutes>min.json: Dice of each 
 import argparse
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -39,7 +40,8 @@ LABELS = {"sts": {"background": 0, "tumour": 1}, "hippocampus": {"background": 0
 CHANNELS = {"sts": {"0": "CT", "1": "PET"}, "hippocampus": {"0": "MRI"}}
 LEFT_OUT = ("STS_019",)  # its PET and CT do not lie on each other
 WAYS = ("nnunet", "inside", "veloxseg")
-TRIED_STEPS = 2  # timed before a training, to fit its schedule to the minutes
+FIRST_STEPS = 2  # not timed: they also make plans of convolutions, fill caches and start the loader
+TIMED_SHARE, TIMED_STEPS = 0.05, 3  # of the minutes, and at least; the schedule is fitted to their median
 EPOCHS, STEPS_PER_EPOCH = 20, 5  # at most and at least
 
 
@@ -204,10 +206,9 @@ def train_in_nnunet(options: argparse.Namespace, work: Path, way: str, fold: int
     trainer.initialize()
     trainer.on_train_start()
     trainer.network.train()
-    start = time.perf_counter()
-    for _ in range(TRIED_STEPS):
-        trainer.train_step(next(trainer.dataloader_train))
-    step = (time.perf_counter() - start) / TRIED_STEPS
+    fresh = {name: tensor.clone() for name, tensor in trainer.network.state_dict().items()}
+    step = seconds_per_step(trainer, 60 * options.minutes * TIMED_SHARE)
+    trainer.network.load_state_dict(fresh)  # the minutes count from the first weights
     steps = max(1, int(60 * options.minutes / step / 1.1))  # a tenth goes to nnU-Net's own validation batches
     trainer.num_epochs = max(1, min(EPOCHS, steps // STEPS_PER_EPOCH))
     trainer.num_iterations_per_epoch = steps // trainer.num_epochs
@@ -220,6 +221,18 @@ def train_in_nnunet(options: argparse.Namespace, work: Path, way: str, fold: int
     minutes = (time.perf_counter() - start) / 60
     done = trainer.num_epochs * trainer.num_iterations_per_epoch
     return {"model": trainer.output_folder_base, "training_minutes": minutes, "steps": done, "seconds_per_step": step}
+
+
+def seconds_per_step(trainer: Any, budget: float) -> float:
+    """What a step takes once it runs evenly: the median of those that fit into the budget."""
+    for _ in range(FIRST_STEPS):
+        trainer.train_step(next(trainer.dataloader_train))
+    times: list[float] = []
+    while len(times) < TIMED_STEPS or sum(times) < budget:
+        start = time.perf_counter()
+        trainer.train_step(next(trainer.dataloader_train))
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
 
 
 # -- what came out ---------------------------------------------------------------------------------------------------

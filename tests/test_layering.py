@@ -14,7 +14,7 @@ SOURCE = Path(veloxseg.__file__).parent
 # each may import what stands before it
 ORDER = (
     *("errors", "extras", "types", "files", "schema", "console", "machine", "modality", "tasks", "workers"),
-    *("image", "dataset", "model", "peers", "prepare", "model_folder"),
+    *("image", "dataset", "model", "peers", "prepare", "shipped", "model_folder"),
     *("runtimes", "predict", "evaluate", "train"),
     *("phantom", "reference", "nnunet", "benchmark", "study", "inspect", "serve", "cli"),
 )

@@ -32,7 +32,7 @@ class Workshop:
 
     def run(self, *arguments: str) -> str:
         command = [sys.executable, *arguments]
-        done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, timeout=280)
+        done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, timeout=800)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
         return done.stdout
 
@@ -49,11 +49,14 @@ class Workshop:
     def images(self, kind: str) -> Path:
         return self.root / "raw" / NAMES[kind] / "imagesTr"
 
+    def preprocessed(self, kind: str) -> Path:
+        return self.root / "preprocessed" / NAMES[kind]
+
     def plans(self, kind: str) -> dict:
-        return json.loads((self.root / "preprocessed" / NAMES[kind] / "nnUNetPlans.json").read_text())
+        return json.loads((self.preprocessed(kind) / "nnUNetPlans.json").read_text())
 
     def dataset_json(self, kind: str) -> dict:
-        return json.loads((self.root / "preprocessed" / NAMES[kind] / "dataset.json").read_text())
+        return json.loads((self.preprocessed(kind) / "dataset.json").read_text())
 
 
 @pytest.fixture(scope="session")

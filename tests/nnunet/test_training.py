@@ -1,6 +1,7 @@
 """Inside nnU-Net: its search finds our trainers, they train, resume and predict, and its other tools go on working."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from veloxseg.nnunet.commands import TRAINERS, trainers_folder
 # nnU-Net and what it imports warn; the first test also waits for planning and training
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(900), pytest.mark.usefixtures("nnunet_folders")]
 
+DDP = Path(__file__).parents[1] / "support" / "nnunet_ddp.py"
 SEARCH = """
 import sys, torch
 operators = torch.library.Library("torchvision", "DEF")  # a torchvision built for CUDA lacks them beside a CPU torch
@@ -83,6 +85,26 @@ def test_every_parameter_that_is_trained_gets_a_gradient(workshop) -> None:
         made.loss(made.network(torch.randn(2, 2, 32, 32, 64)), target).backward()
         lacking = [n for n, p in made.network.named_parameters() if p.requires_grad and p.grad is None]
         assert lacking == []
+
+
+@pytest.mark.parametrize("kind", ["classes", "regions"])
+def test_two_processes_train_as_one(workshop, kind: str, tmp_path: Path) -> None:
+    """DDP: their mean gradient is that of the whole batch, and both have the same weights after a step."""
+    import torch
+
+    files = [str(workshop.preprocessed(kind) / name) for name in ("nnUNetPlans.json", "dataset.json")]
+    workshop.run(str(DDP), *files, json.dumps({"teachers": True}), str(tmp_path))
+    one, other, alone = (torch.load(tmp_path / f"{name}.pt", weights_only=True) for name in ("rank0", "rank1", "alone"))
+    assert one["gradients"].keys() == other["gradients"].keys() == alone["gradients"].keys()
+    for name, whole in alone["gradients"].items():
+        assert torch.equal(one["gradients"][name], other["gradients"][name])
+        assert torch.allclose(one["gradients"][name], whole, rtol=1e-2, atol=1e-4 * float(whole.abs().max()) + 1e-6), (
+            name
+        )
+    assert all(torch.equal(value, other["weights"][name]) for name, value in one["weights"].items())
+    assert one["output"].shape[2:] == (32, 32, 64)  # one tensor: deep supervision is off within the wrapper
+    kept = torch.load(tmp_path / "checkpoint_final.pth", weights_only=False)["network_weights"]
+    assert kept.keys() == one["weights"].keys()  # without the wrapper's prefix
 
 
 def test_the_short_trainer_is_our_short_recipe(workshop) -> None:

@@ -3,7 +3,6 @@
 import gc
 import shutil
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.certificates import make_certificate
 from veloxseg.image import read_label
 from veloxseg.predict.predictor import segment
 from veloxseg.serve import Client
@@ -52,6 +52,7 @@ def node(serve) -> Callable[..., tuple[Client, int, Any]]:
     def start(*more: str, quiet: float = 0.5, patience: float = 4.0) -> tuple[Client, int, Any]:
         port = free_port()
         options = ("--dicom", f"VELOXSEG:{port}", "--allow", "TESTER@127.0.0.1", "--allow", "PACS@127.0.0.1")
+        options += ("--allow", "ELSEWHERE@127.0.0.9")
         timing = ("--study-quiet", str(quiet), "--study-patience", str(patience))
         running = serve(*options, *timing, *more)
         return Client(running.url), port, running
@@ -138,6 +139,25 @@ def test_a_slice_that_comes_again_changes_nothing(node, study, wait_until) -> No
     assert (after["state"], after["revision"]) == ("done", before["revision"])
 
 
+def test_a_slice_that_comes_late_makes_a_new_revision(node, study, wait_until) -> None:
+    """The PET was one slice short at its end, which no gap tells; the whole study is done once more."""
+    client, port, _ = node()
+    last = lowest(study["pet"])
+    send(port, [path for path in (*study["ct"], *study["pet"]) if path != last])
+    before = becomes(client, "done", wait_until)
+    send(port, [last])
+    wait_until(lambda: (only(client)["state"], only(client)["revision"]) == ("done", before["revision"] + 1), 90)
+    (pet,) = (one for one in only(client)["found"] if one["role"] == "pet")
+    assert pet["text"].endswith(f"{len(study['pet'])} files")
+
+
+def lowest(files: list[Path]) -> Path:
+    """The slice at one end of a series."""
+    from pydicom import dcmread
+
+    return min(files, key=lambda path: dcmread(path, stop_before_pixels=True).ImagePositionPatient[2])
+
+
 def test_two_pets_are_for_the_user_to_choose(node, study, wait_until, tmp_path: Path) -> None:
     from pydicom import dcmread
     from pydicom.uid import generate_uid
@@ -163,6 +183,7 @@ def test_strangers_are_turned_away_and_the_log_says_why(node, log_lines) -> None
     client, port, running = node()
     assert not associate(port, called="OTHER").is_established
     assert not associate(port, calling="STRANGER").is_established
+    assert not associate(port, calling="ELSEWHERE").is_established
     echo = associate(port)
     assert echo.send_c_echo().Status == 0
     echo.release()
@@ -172,7 +193,7 @@ def test_strangers_are_turned_away_and_the_log_says_why(node, log_lines) -> None
     assert associate(port).is_established
     assert client.cases() == []
     wrong = [line["wrong"] for line in log_lines(running.stop()) if line["event"] == "DICOM association refused"]
-    assert wrong == ["called AE title", "calling AE title"]
+    assert wrong == ["called AE title", "calling AE title", "address"]
 
 
 @pytest.fixture
@@ -275,36 +296,18 @@ def test_mutual_tls(node, tmp_path: Path) -> None:
     """A node that shows a certificate of our authority is heard, one without is not."""
     import ssl
 
-    certificates = make_certificates(tmp_path)
-    _, port, _ = node("--dicom-tls", *(str(path) for path in certificates))
+    certificate, key = make_certificate(tmp_path, "node")
+    _, port, _ = node("--dicom-tls", str(certificate), str(key), str(certificate))
     assert not associate(port).is_established
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.load_verify_locations(certificates[2])
+    context.load_verify_locations(certificate)
     entity = pynetdicom.AE(ae_title="TESTER")
     entity.add_requested_context("1.2.840.10008.1.1")
     stranger = entity.associate("127.0.0.1", port, ae_title="VELOXSEG", tls_args=(context, None))
     assert not stranger.is_established
-    context.load_cert_chain(certificates[0], certificates[1])
+    context.load_cert_chain(certificate, key)
     known = entity.associate("127.0.0.1", port, ae_title="VELOXSEG", tls_args=(context, None))
     assert known.is_established
     assert known.send_c_echo().Status == 0
     known.release()
-
-
-def make_certificates(folder: Path) -> tuple[Path, Path, Path]:
-    """A certificate that is its own authority, its key, and the authority."""
-    certificate, key = folder / "node.pem", folder / "node.key"
-    subprocess.run(
-        [
-            "openssl",
-            *["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test"],
-            "-keyout",
-            key,
-            "-out",
-            certificate,
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return certificate, key, certificate

@@ -146,6 +146,18 @@ def test_a_report_is_made_when_asked_for(done, store, work) -> None:
     assert "data:image/png;base64," in page
 
 
+def test_a_picture_is_not_called_by_the_name_of_a_temporary_file(done, store, work, monkeypatch) -> None:
+    titles = []
+    monkeypatch.setattr(
+        "veloxseg.predict.preview.draw", lambda *_, title: titles.append(title) or _[3].write_bytes(b"x")
+    )
+    for name in ("preview.png", "report.html"):
+        with store.write() as connection:
+            jobs.enqueue(connection, done, "write", name=name)
+    work()
+    assert titles == ["mask by the model"]
+
+
 def test_a_worker_that_died_leaves_its_job_to_the_next(add_case, work, store, bench: Bench, state, scans) -> None:
     case = add_case({path.name: path for path in scans.values()})
     lost = jobs.take(store, "desk", "the dead")

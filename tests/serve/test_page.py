@@ -99,6 +99,169 @@ def test_a_user_drops_a_zip_looks_corrects_and_downloads(serve, scans, open_page
     assert page.problems == []
 
 
+@pytest.mark.shared
+def test_a_zip_of_a_dicom_study_ends_as_a_seg(
+    serve, shared: Path, open_page, tmp_path: Path, quick_model: Path
+) -> None:
+    """A real study, with its RTSTRUCT: recognised, confirmed, compared; the SEG is what `veloxseg predict` gives."""
+    from veloxseg.image import read
+    from veloxseg.predict.predictor import segment
+
+    root = shared / "data" / "sts_dicom" / "STS_002"
+    study = {name: root / folder / "image" for name, folder in (("ct", "CT"), ("pet", "PET"))}
+    with zipfile.ZipFile(tmp_path / "STS_002.zip", "w") as packed:
+        for path in sorted(path for folder in ("CT", "PET") for path in (root / folder).rglob("*") if path.is_file()):
+            packed.write(path, path.relative_to(root.parent))
+    page = open_page(serve().url)
+    page.set_input_files("#files", tmp_path / "STS_002.zip")
+    page.wait_for_selector("button.main", timeout=60_000)
+    picked = page.eval_on_selector_all("#card select", "all => all.map((s) => s.selectedOptions[0].textContent)")
+    assert [text.split()[0] for text in picked] == ["CT", "PT"]
+    page.click("button.main")
+    page.wait_for_selector("#lesions tbody tr", timeout=120_000)
+    page.wait_for_selector("#compare strong", timeout=60_000)  # with the contours that came along
+    page.click("#lesions tbody tr")
+    page.keyboard.press("x")
+    page.keyboard.press("u")
+    settled(page)
+    with page.expect_download(timeout=120_000) as download:
+        page.click("text=DICOM SEG")
+    download.value.save_as(tmp_path / "seg.dcm")
+    expected = segment(study, quick_model, threads=1)
+    assert np.array_equal(read_label(tmp_path / "seg.dcm", reference=read(study["ct"])).array, expected.array)
+    assert page.problems == []
+
+
+class Hand:
+    """Fingers on the glass, at shares of an element's width and height."""
+
+    def __init__(self, page: Any, selector: str) -> None:
+        self.line, self.box = page.context.new_cdp_session(page), page.locator(selector).bounding_box()
+
+    def touch(self, kind: str, *fingers: tuple[float, float]) -> None:
+        box = self.box
+        points = [
+            {"x": box["x"] + x * box["width"], "y": box["y"] + y * box["height"], "id": number}
+            for number, (x, y) in enumerate(fingers)
+        ]
+        self.line.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+
+@pytest.mark.parametrize("size", [(1024, 768), (768, 1024)])
+def test_a_tablet(serve, scans, browser: Any, size: tuple[int, int]) -> None:
+    """Fingers scroll, zoom and paint; a second finger takes a stroke back; nothing lies outside the screen."""
+    running = serve()
+    client = Client(running.url)
+    case = client.segment(scans.values())
+    page = browser.new_page(viewport={"width": size[0], "height": size[1]}, has_touch=True)
+    page.goto(running.url)
+    page.wait_for_selector("#link.on")
+    page.tap(f"#list button[data-id='{case}']")
+    page.wait_for_selector("#lesions tbody tr")
+    look = "window.veloxsegViewer.look.cross[2]"
+    page.tap("[data-tool=scroll]")
+    before = page.evaluate(look)
+    hand = Hand(page, "#axial")
+    hand.touch("touchStart", (0.5, 0.3))
+    hand.touch("touchMove", (0.5, 0.5))
+    hand.touch("touchEnd")
+    assert page.evaluate(look) != before
+    page.tap("[data-tool=brush]")
+    page.tap("#hottest")
+    hand.touch("touchStart", (0.4, 0.5))
+    hand.touch("touchStart", (0.4, 0.5), (0.6, 0.5))
+    hand.touch("touchMove", (0.3, 0.5), (0.7, 0.5))
+    hand.touch("touchEnd")
+    assert page.evaluate("window.veloxsegViewer.planes[0].zoom") == pytest.approx(2, rel=0.1)
+    page.wait_for_timeout(500)
+    assert client.request("GET", f"/api/cases/{case}/edits")["edits"] == []  # that was no stroke
+    hand.touch("touchStart", (0.5, 0.5))
+    hand.touch("touchMove", (0.52, 0.5))
+    hand.touch("touchEnd")
+    page.wait_for_timeout(300)
+    settled(page)
+    client.wait(case)
+    (edit,) = client.request("GET", f"/api/cases/{case}/edits")["edits"]
+    assert edit["op"] == "brush"
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    for selector in (".notice", "#tools", "#reset"):
+        box = page.locator(selector).bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= size[0]
+        assert box["y"] + box["height"] <= size[1]
+
+
+def test_what_a_reader_sees_changes_with_the_tools(serve, scans, open_page) -> None:
+    """Window by dragging, PET by sliders, mask on, filled and off, other themes: each changes the picture."""
+    running = serve()
+    case = Client(running.url).segment(scans.values())
+    page = open_page(running.url)
+    page.click(f"#list button[data-id='{case}']")
+    page.wait_for_selector("#lesions tbody tr")
+    page.wait_for_timeout(300)
+    pictures = [axial(page)]
+
+    def changed() -> None:
+        page.wait_for_timeout(150)
+        pictures.append(axial(page))
+        assert pictures[-1] != pictures[-2]
+
+    box = page.locator("#axial").bounding_box()
+    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    window = page.evaluate("window.veloxsegViewer.look.windows.ct")
+    page.keyboard.press("w")
+    page.mouse.move(*middle)
+    page.mouse.down()
+    page.mouse.move(middle[0] + 60, middle[1] + 20)
+    page.mouse.up()
+    changed()
+    low, high = page.evaluate("window.veloxsegViewer.look.windows.ct")
+    assert high - low > window[1] - window[0]
+    for key in (",", "[", "m", "m", "f"):
+        page.keyboard.press(key)
+        changed()
+    page.select_option("#base", "pet")
+    changed()
+    turned = page.evaluate("window.veloxsegViewer.projection.number")
+    page.click("#turn")
+    page.wait_for_timeout(500)
+    page.click("#turn")
+    assert page.evaluate("window.veloxsegViewer.projection.number") > turned
+    colour = "getComputedStyle(document.body).backgroundColor"
+    dark = page.evaluate(colour)
+    page.click("#theme")
+    assert page.evaluate(colour) != dark
+    page.keyboard.press("?")
+    assert "erase the lesion" in page.inner_text("#help")
+    assert page.problems == []
+
+
+def test_edits_faster_than_the_server_all_count(serve, scans, open_page) -> None:
+    """What the server tells of an edit while the next ones are made must not take these away."""
+    running = serve()
+    client = Client(running.url)
+    case = client.segment(scans.values())
+    page = open_page(running.url)
+    page.click(f"#list button[data-id='{case}']")
+    page.wait_for_selector("#lesions tbody tr")
+    page.keyboard.press("b")
+    box = page.locator("#axial").bounding_box()
+    for number in range(12):
+        share = 0.3 + 0.03 * number
+        page.mouse.click(box["x"] + box["width"] * share, box["y"] + box["height"] * 0.5)
+        page.wait_for_timeout(100 + 40 * (number % 4))
+    settled(page)
+    client.wait(case)
+    edits = client.request("GET", f"/api/cases/{case}/edits")["edits"]
+    assert len(edits) == 12
+    assert len({tuple(edit["voxels"][0]) for edit in edits}) > 6
+    assert page.problems == []
+
+
+def axial(page: Any) -> str:
+    return str(page.evaluate("document.getElementById('axial').toDataURL()"))
+
+
 VALUES = """async ([id, voxels]) => {
   const { loadVolume, fromFile, valueAt } = await import('/page/volume.js');
   const volume = await loadVolume(id);

@@ -27,13 +27,13 @@ def write_statistics(result: Segmentation, scans: Scans, path: Path) -> None:
     write_json(path, lesion_statistics(result, pet))
 
 
-def write_preview(result: Segmentation, scans: Scans, path: Path) -> None:
+def write_preview(result: Segmentation, scans: Scans, path: Path, title: str | None = None) -> None:
     from veloxseg.predict.preview import draw
 
     hot = _on_mask_grid(result, scans, "pet")
     others = (_on_mask_grid(result, scans, kind) for kind in ("ct", "mr", "other"))
     anatomy = next((scan for scan in others if scan is not None), None)
-    draw(result, hot, anatomy, path, title=path.stem)
+    draw(result, hot, anatomy, path, title=path.stem if title is None else title)
 
 
 EXTRAS = {"statistics": Extra("_statistics.json", write_statistics), "preview": Extra(".png", write_preview)}

@@ -44,7 +44,7 @@ class Document:
 
 def write_picture(result: Segmentation, scans: Scans, path: Path) -> None:
     with atomic_path(path) as temporary:
-        write_preview(result, scans, temporary)
+        write_preview(result, scans, temporary, title=f"mask by {result.provenance['mask_by']}")
 
 
 def write_report(result: Segmentation, scans: Scans, path: Path) -> None:

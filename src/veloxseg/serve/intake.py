@@ -206,11 +206,11 @@ def _plain(error: Exception, folder: Path) -> str:
 
 
 def decide(found: Sequence[Found], models: Mapping[str, Model], wanted: str | None) -> Decision:
-    """The first model whose modalities are all there and clear; else what the user has to do, for the best of them."""
+    """The model that takes most of what is there, the first of equals; else what the best one still needs."""
     offered = [models[wanted]] if wanted is not None and wanted in models else list(models.values())
     decisions = [_decide_for(found, model) for model in offered]
     order = ("waiting", "choose", "incomplete")
-    return min(decisions, key=lambda decision: order.index(decision.state))
+    return min(decisions, key=lambda decision: (order.index(decision.state), -len(decision.chosen)))
 
 
 def _decide_for(found: Sequence[Found], model: Model) -> Decision:

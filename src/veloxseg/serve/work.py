@@ -131,7 +131,8 @@ def read(bench: Bench, job: sqlite3.Row) -> Telling:
         found = intake.without_gaps(found)
     if not found:
         raise ImageError("none of the files is an image; send NIfTI, NRRD, MetaImage, a DICOM series or a zip of these")
-    decision = intake.decide(found, bench.models, row["model"])
+    wanted = None if row["source"] == "dicom" else row["model"]  # a scan that comes late may suit another model
+    decision = intake.decide(found, bench.models, wanted)
     warnings = [*notes, *(f"{one.text}: {text}" for one in found for text in one.warnings)]
     state, message = decision.state, decision.message
     if state == "waiting" and row["confirm"]:

@@ -33,7 +33,7 @@ from veloxseg.study.worker import Job, failure_of, run_job
 from veloxseg.train.folds import choose_folds
 from veloxseg.train.recipe import network_settings, trained_plan
 from veloxseg.train.run_folder import data_hash
-from veloxseg.train.settings import make_recipe, setting_text, short
+from veloxseg.train.settings import make_recipe, setting_text
 
 __all__ = ["Request", "run_study", "settings_of", "steps_settings"]
 
@@ -125,7 +125,7 @@ def settings_of(request: Request, table: Table, row: Row, seed: int, fold: int |
         asked["max_minutes"] = request.minutes
     if request.steps is not None:
         asked |= steps_settings(request.steps)
-    settings = short(asked | request.settings | table.settings_of(row) | {"seed": seed})
+    settings = asked | request.settings | table.settings_of(row) | {"seed": seed}
     if fold is not None and settings.get("select") == "best":
         raise ConfigError("select=best would choose an epoch by the cases that are scored; leave it out with --folds")
     return settings

@@ -18,9 +18,10 @@ from veloxseg.runtimes.native.memory import Job, Span, Vectors
 __all__ = ["check"]
 
 HEAD_CHANNELS = 128  # MOST of attention.c
-CUBE = 64  # outputs of the head for one class and voxel
+CUBE, POINTS, BLOCK = 64, 16, 4  # of head.c: outputs for one class and voxel; transformed inputs; planes at a time
 KERNELS = (1, 3, 5, 7)  # sizes that groups.c has, for groups of so many channels:
 GROUPS = (4, 8)
+FILTERED = (3, 5)  # sizes that filtered_group has
 
 Loop = tuple[int, int]  # how often it runs, and by how many floats it moves on
 
@@ -66,19 +67,14 @@ def _use(what: str, place: Span | None, loops: Iterable[Loop], width: int) -> Us
 # ---- products.c ---------------------------------------------------------------------------------------------
 
 
-def _inputs(kernel: str, vectors: Vectors, job: Job) -> Iterator[Use]:
-    """All but the output, which `product` and `head` have in different places."""
+def product(vectors: Vectors, job: Job) -> Iterator[Use]:
     nx, ny, nz = job.size
-    _require(kernel, nx=nx, ny=ny, nz=nz, segments=len(job.offsets), run=job.run, outputs=job.outputs)
+    _require("product", nx=nx, ny=ny, nz=nz, segments=len(job.offsets), run=job.run, outputs=job.outputs)
     lanes = vectors.whole(job.outputs)
     x = _use("x", job.x.place, zip(job.size, job.x.steps, strict=True), job.run)
     yield x._replace(low=x.low + int(job.offsets.min()), stop=x.stop + int(job.offsets.max()))
     yield Use("weight", Span(job.weight), 0, len(job.offsets) * job.run * lanes)
     yield Use("bias", None if job.bias is None else Span(job.bias), 0, lanes)
-
-
-def product(vectors: Vectors, job: Job) -> Iterator[Use]:
-    yield from _inputs("product", vectors, job)
     loops = list(zip(job.size, job.out.steps, strict=True))
     yield _use("out", job.out.place, loops, job.outputs)
     if job.residual is not None:
@@ -87,13 +83,22 @@ def product(vectors: Vectors, job: Job) -> Iterator[Use]:
         yield _use("residual", job.residual.place, loops, job.outputs)
 
 
-def head(vectors: Vectors, job: Job, line: Span) -> Iterator[Use]:
-    yield from _inputs("head", vectors, job)
-    nx, ny, nz = job.size
-    if job.outputs % CUBE:
-        _refuse("head", f"{job.outputs} outputs, no multiple of {CUBE}")
-    yield _use("line", line, [(nz, job.out.steps[2])], job.outputs)
-    yield Use("out", job.out.place, 0, job.outputs * nx * ny * nz)
+# ---- head.c -------------------------------------------------------------------------------------------------
+
+
+def head(
+    _: Vectors, x: Span, sx: int, sy: int, weight: Span, bias: Span, out: Span, nx: int, ny: int, nz: int,
+    channels: int, classes: int, transformed: Span, products: Span,
+) -> Iterator[Use]:  # fmt: skip
+    _require("head", nx=nx, ny=ny, nz=nz, channels=channels, classes=classes)
+    if ny % 2 or nz % 2:
+        _refuse("head", f"lines of {ny} x {nz} voxels, which 2 x 2 do not tile")
+    yield _use("x", x, [(nx + 2, sx), (ny + 2, sy), (nz + 2, channels)], channels)
+    yield Use("weight", weight, 0, classes * POINTS * 3 * channels * CUBE)
+    yield Use("bias", bias, 0, classes * CUBE)
+    yield Use("out", out, 0, classes * CUBE * nx * ny * nz)
+    yield Use("transformed", transformed, 0, (nx + 2) * POINTS * (nz // 2) * channels)
+    yield Use("products", products, 0, min(nx, BLOCK) * POINTS * (nz // 2) * CUBE)
 
 
 # ---- groups.c, norms.c, voxels.c ----------------------------------------------------------------------------
@@ -106,13 +111,25 @@ def group(
     _require("group", nx=nx, ny=ny, nz=nz, channels=channels)
     if size not in KERNELS:
         _refuse("group", f"a kernel of size {size}, not one of {KERNELS}")
-    if width not in GROUPS or channels % width or width > max(GROUPS[0], vectors.lanes // 2):
+    if width not in GROUPS or channels % width or width > vectors.lanes:
         _refuse("group", f"groups of {width} among {channels} channels")
     more = size - 1
     yield _use("x", x, [(nx + more, sx), (ny + more, sy), (nz + more, channels)], channels)
     yield Use("weight", weight, 0, vectors.whole(channels) * size**3 * width)
     yield Use("bias", bias, 0, channels)
     yield _use("out", out, [(nx * ny * nz, channels)], channels)
+
+
+def filtered_group(
+    vectors: Vectors, x: Span, sx: int, sy: int, weight: Span, bias: Span | None, out: Span, nx: int, ny: int, nz: int,
+    channels: int, width: int, size: int, room: Span,
+) -> Iterator[Use]:  # fmt: skip
+    if size not in FILTERED or ny % 2:
+        _refuse("filtered_group", f"a kernel of size {size}, not one of {FILTERED}, or {ny} lines, an odd number")
+    yield from group(vectors, x, sx, sy, weight, bias, out, nx, ny, nz, channels, width, size)
+    points, more = size + 1, size - 1
+    yield Use("weight", weight, 0, vectors.whole(channels) * points * size**2 * width)
+    yield Use("room", room, 0, points * ((nx + more) * (nz + more) + nz) * vectors.lanes)
 
 
 def statistics(
@@ -216,6 +233,7 @@ def scatter(
 USES: dict[str, Callable[..., Iterator[Use]]] = {
     function.__name__: function
     for function in (
-        product, head, group, statistics, normalise, layer_norm, cells, place, gather, attention, scatter,
+        product, head, group, filtered_group, statistics, normalise, layer_norm, cells, place, gather, attention,
+        scatter,
     )
 }  # fmt: skip

@@ -19,6 +19,19 @@ export const get = async (path) => (await request('GET', path)).json();
 export const post = async (path, body) => (await request('POST', path, body)).json();
 export const put = async (path, body, headers) => (await request('PUT', path, body, headers)).json();
 
+// One file, and how many of its bytes are through; `fetch` cannot tell that.
+export function sendFile(path, file, progress) {
+  return new Promise((done, failed) => {
+    const line = new XMLHttpRequest();
+    line.responseType = 'json';
+    line.upload.onprogress = (event) => progress(event.loaded);
+    line.onload = () => (line.status < 300 ? done() : failed(new Error(line.response?.error || `status ${line.status}`)));
+    line.onerror = () => failed(new Error('the connection was lost; try again'));
+    line.open('PUT', path);
+    line.send(file.slice()); // a plain blob: without a type that the server would have to judge
+  });
+}
+
 export async function numbers(path, Kind) {
   return new Kind(await (await request('GET', path)).arrayBuffer());
 }

@@ -1,6 +1,6 @@
 // The list of cases, new ones by dropping files, and the card that says what a case waits for.
 
-import { post, put, request } from '/page/api.js';
+import { post, put, request, sendFile } from '/page/api.js';
 
 const element = (name, values = {}, ...children) => {
   const made = Object.assign(document.createElement(name), values);
@@ -49,7 +49,8 @@ export function drawCard(card, one, models) {
     const { done, total, seconds_left: left } = one.queue || {};
     parts.push(element('progress', total ? { max: total, value: done } : {}), element('p', { className: 'quiet', textContent: total ? `window ${done} of ${total} · ${seconds(left)} left` : 'reading the scans' }));
   } else if (one.state === 'reading' || one.state === 'receiving') parts.push(element('progress'), element('p', { className: 'quiet', textContent: WORDS[one.state] }));
-  if (one.state === 'choose' || one.state === 'incomplete') parts.push(chooser(one, models));
+  const open = one.state === 'choose' || one.state === 'incomplete' || (one.state === 'failed' && one.found.length); // another choice may do
+  if (open) parts.push(...one.warnings.map((text) => element('p', { className: 'warning', textContent: text })), chooser(one, models));
   const remove = element('button', { className: 'danger', textContent: 'Delete', onclick: () => request('DELETE', `/api/cases/${one.id}`) });
   if (['failed', 'incomplete', 'choose', 'receiving'].includes(one.state)) parts.push(element('div', { className: 'row' }, remove));
   card.replaceChildren(...parts);
@@ -113,12 +114,16 @@ export async function upload(files, progress) {
   const title = wanted[0].name.includes('/') ? wanted[0].name.split('/')[0] : wanted[0].name.replace(/\.(nii\.gz|nii|nrrd|mha|zip|dcm)$/i, '');
   const one = await post('/api/cases', { title, confirm: true });
   const total = wanted.reduce((sum, { file }) => sum + file.size, 0), waiting = [...wanted];
-  let sent = 0;
+  const sent = new Map(), say = () => {
+    const share = Math.min([...sent.values()].reduce((sum, bytes) => sum + bytes, 0) / total, 1);
+    progress(share, `${Math.floor(100 * share)} % of ${wanted.length === 1 ? wanted[0].name : `${wanted.length} files`}`);
+  };
   const send = async () => {
     for (let next = waiting.shift(); next; next = waiting.shift()) {
-      await put(`/api/cases/${one.id}/files/${next.name.split('/').map(encodeURIComponent).join('/')}`, next.file.slice());
-      sent += next.file.size;
-      progress(sent / total, `${wanted.length - waiting.length} of ${wanted.length} files`);
+      const { file, name } = next, path = name.split('/').map(encodeURIComponent).join('/');
+      await sendFile(`/api/cases/${one.id}/files/${path}`, file, (bytes) => { sent.set(next, bytes); say(); });
+      sent.set(next, file.size);
+      say();
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, send));

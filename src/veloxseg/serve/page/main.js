@@ -33,7 +33,7 @@ function draw() {
     shown = null;
     // a card in which the user is choosing is not taken away from under the hand
     const key = one ? `${one.id} ${one.state}` : 'none';
-    if (!(one?.state === 'choose' && $('card').dataset.key === key)) drawCard($('card'), one, models);
+    if (!(['choose', 'incomplete', 'failed'].includes(one?.state) && $('card').dataset.key === key)) drawCard($('card'), one, models);
     $('card').dataset.key = key;
     return;
   }
@@ -68,6 +68,7 @@ function connect() {
   window.addEventListener('keydown', (event) => { if (event.key === '?' && !/^(INPUT|TEXTAREA)$/.test(event.target.tagName)) $('help').showModal(); });
   window.addEventListener('hashchange', fromAddress);
   narrow.addEventListener('change', makeRoom);
+  setInterval(soon, 60_000); // ages
 }
 
 function fromAddress() {

@@ -190,6 +190,18 @@ export class PlaneView {
     context.setLineDash([]);
   }
 
+  // The longest of these lengths that takes less than a quarter of the width.
+  ruler(scale, ratio, say) {
+    const c = this.marks, { width, height } = this.canvas, mm = [200, 100, 50, 20, 10, 5, 2, 1].find((n) => n * scale < width / 4) || 1;
+    const right = width - 10 * ratio, left = right - mm * scale, y = height - 9 * ratio;
+    for (const [style, thick] of [['rgba(0, 0, 0, .8)', 4], ['#c5d0db', 1.5]]) {
+      c.strokeStyle = style; c.lineWidth = thick * ratio;
+      c.beginPath(); c.moveTo(left, y - 4 * ratio); c.lineTo(left, y); c.lineTo(right, y); c.lineTo(right, y - 4 * ratio); c.stroke();
+    }
+    c.strokeStyle = 'rgba(0, 0, 0, .8)'; c.lineWidth = 3 * ratio; c.textAlign = 'center';
+    say(`${mm} mm`, (left + right) / 2, y - 9 * ratio);
+  }
+
   mark(grid, look, index, at) {
     const { u, v } = this.plane, x = Math.round(at.x + (look.cross[u] + 0.5) * at.su) + 0.5, y = Math.round(at.y + (look.cross[v] + 0.5) * at.sv) + 0.5, gap = 14;
     const c = this.marks, { width, height } = this.canvas, ratio = window.devicePixelRatio || 1, [left, right, above, below] = this.plane.letters;
@@ -206,5 +218,6 @@ export class PlaneView {
     say(above, width / 2, 12 * ratio); say(below, width / 2, height - 12 * ratio);
     c.textAlign = 'left'; c.fillStyle = '#c5d0db'; c.font = `${12 * ratio}px system-ui, sans-serif`;
     say(`${this.name}  ${index + 1} / ${grid.shape[this.plane.axis]}`, 9 * ratio, 14 * ratio);
+    this.ruler(at.scale, ratio, say);
   }
 }

@@ -1,18 +1,17 @@
 // The viewer of one case: what is looked at, and what mouse, touch and keys do to it.
 
-import { put, request } from '/page/api.js';
-import { age, element } from '/page/cases.js';
+import { put } from '/page/api.js';
+import { element } from '/page/cases.js';
 import { erase, paint } from '/page/edits.js';
-import { PlaneView, VERDICTS, blendTable, greyTable } from '/page/planes.js';
+import { PlaneView, blendTable, greyTable } from '/page/planes.js';
 import { ProjectionView } from '/page/projection.js';
+import { drawSide, drawTable } from '/page/side.js';
 import { fromFile, loadVolume, reloadMask, strides, toFile, valueAt } from '/page/volume.js';
 
 const $ = (id) => document.getElementById(id);
 const PRESETS = { 'Soft tissue': [-160, 240], Lung: [-1000, 200], Bone: [-300, 1200], Liver: [-20, 180], Brain: [0, 80] };
-const COLUMNS = [['volume_ml', 'mL'], ['suv_max', 'SUVmax'], ['suv_mean', 'mean'], ['suv_peak', 'peak'], ['tlg', 'TLG']];
-const FILES = { 'mask.nii.gz': 'NIfTI', 'seg.dcm': 'DICOM SEG', 'sr.dcm': 'DICOM SR', 'lesions.csv': 'CSV', 'statistics.json': 'JSON', 'report.html': 'Report' };
-export const KEYS = [['C W G B E', 'look, window, pan, brush, rubber'], ['X', 'erase the lesion'], ['U', 'undo'], ['N P', 'next, previous lesion'], ['↑ ↓', 'next slice of the plane that has the focus'],
-  ['M F K', 'mask on or off, outline or fill, compare'], [', .', 'less, more PET'], ['0', 'reset the view'], ['Space', 'turn the projection'], ['wheel', 'slices; with Ctrl zoom'], ['right drag', 'window; with Shift the PET’s']];
+export const KEYS = [['C S W G B E', 'look, slices, window, pan, brush, rubber'], ['X', 'erase the lesion'], ['U', 'undo'], ['N P', 'next, previous lesion'], ['↑ ↓', 'next slice of the plane that has the focus'],
+  ['M F K', 'mask on or off, outline or fill, compare'], [', .', 'less, more PET'], ['[ ]', 'narrower, wider window of the PET'], ['0', 'reset the view'], ['Space', 'turn the projection'], ['wheel', 'slices; with Ctrl zoom'], ['right drag', 'window; with Shift the PET’s'], ['two fingers', 'zoom and move']];
 
 export class Viewer {
   constructor(sendTo) {
@@ -25,12 +24,13 @@ export class Viewer {
 
   async open(one) {
     const id = one.id;
-    this.opening = id;
+    this.opening = id; this.latest = one;
     const volume = await loadVolume(id);
     if (this.opening !== id) return; // another case was chosen meanwhile
     const { grid, view } = volume, pet = volume.layers.find((l) => l.kind === 'pet') || null;
     const base = volume.layers.find((l) => l.kind !== 'pet') || pet;
-    this.volume = volume; this.edits = view.edits; this.revision = view.revision; this.chosen = null; this.pending = 0; this.shown = false;
+    this.volume = volume; this.edits = view.edits; this.chosen = null; this.shown = false;
+    this.version = one.version; this.known = 0; this.unsent = 0; // the server's counter, as shown and as of our last edit; edits under way
     const windows = Object.fromEntries(volume.layers.map((l) => [l.name, [...l.window]]));
     this.look = {
       cross: grid.shape.map((n) => n >> 1), base, pet, windows, tables: {}, opacity: Number($('opacity').value), maskOn: true, fill: $('fill').checked, compare: false, version: 0,
@@ -44,11 +44,14 @@ export class Viewer {
     $('label').replaceChildren(...Object.entries(view.labels).map(([value, label]) => element('option', { value, textContent: label.name })));
     $('label').hidden = Object.keys(view.labels).length < 2;
     this.presets();
+    $('hottest-box').hidden = !pet;
+    if (pet) { $('hottest').max = Math.max(4, Math.ceil(2 * pet.window[1])); this.showHottest(); }
     $('mip-box').hidden = !view.projection;
     $('planes').classList.toggle('three', !view.projection);
-    this.show(one);
+    drawSide(this, one);
     const first = this.lesions()[0];
     if (first) this.look.cross = fromFile(grid, first.voxel);
+    this.refresh(this.latest); // something may have happened while it was loaded
     this.draw();
   }
 
@@ -70,66 +73,19 @@ export class Viewer {
     return Object.entries(this.volume.view.statistics.labels).flatMap(([name, label]) => label.lesions.map((lesion, i) => ({ ...lesion, name, number: i + 1 })));
   }
 
-  // A case that changed on the server: a new revision brings a new mask and new numbers.
+  // A case that changed on the server: a new revision brings a new mask and new numbers. What the server said before it had
+  // our last edit would take that edit away again, so it does not count.
   async refresh(one) {
-    if (!this.volume || one.id !== this.volume.id) return;
-    if (!one.working && (one.revision !== this.revision || this.pending || one.version !== this.version)) {
-      const before = this.pending;
+    if (one.id === this.opening) this.latest = one;
+    if (one.id !== this.volume?.id || this.unsent || one.version < this.known) return;
+    if (!one.working && one.version !== this.version) {
       await reloadMask(this.volume);
-      if (before === this.pending) { this.pending = 0; this.edits = this.volume.view.edits; }
-      this.revision = one.revision;
+      if (this.unsent || one.id !== this.volume?.id) return; // edited meanwhile: the answer to that comes
+      this.edits = this.volume.view.edits;
+      this.version = one.version;
     }
-    this.version = one.version;
-    this.show(one);
+    drawSide(this, one);
     this.draw();
-  }
-
-  show(one) {
-    const { view } = this.volume;
-    this.one = one;
-    $('compare-box').hidden = !view.reference;
-    $('saving').textContent = one.working ? 'measuring …' : '';
-    $('undo').disabled = $('revert').disabled = !this.edits.length;
-    this.table();
-    this.showCompare();
-    const notes = [...one.warnings, ...(one.problem ? [one.problem] : [])];
-    $('warnings').replaceChildren(...(notes.length ? [element('h2', { textContent: 'Warnings' }), element('ul', {}, ...notes.map((text) => element('li', { textContent: text })))] : []));
-    const dicom = one.found.some((found) => found.dicom && Object.values(one.chosen).includes(found.key));
-    $('downloads').replaceChildren(...Object.entries(FILES).filter(([name]) => dicom || !name.endsWith('.dcm')).map(([name, text]) =>
-      element('a', { href: `/api/cases/${one.id}/results/${name}`, textContent: text, target: name === 'report.html' ? '_blank' : '', rel: 'noopener' })));
-    const facts = { State: one.revision ? `revision ${one.revision}` : 'as the model made it', Model: one.model, Received: age(one.created), Scans: Object.keys(one.chosen).join(', ').toUpperCase(), Id: one.id };
-    $('facts').replaceChildren(...Object.entries(facts).flatMap(([name, text]) => [element('dt', { textContent: name }), element('dd', { textContent: text })]));
-    const sent = one.outbox.map((o) => element('p', { className: 'quiet', textContent: `${o.target}: ${o.state}${o.message ? `, ${o.message}` : ''}` }));
-    const button = element('button', { className: 'wide', textContent: `Send to ${this.sendTo.join(', ')}`, onclick: () => request('POST', `/api/cases/${one.id}/send`) });
-    $('sending').replaceChildren(...(this.sendTo.length && dicom ? [element('h2', { textContent: 'PACS' }), button, ...sent] : []));
-  }
-
-  table() {
-    const { view } = this.volume, uptake = Boolean(view.statistics.uptake), columns = uptake ? COLUMNS : COLUMNS.slice(0, 1);
-    const text = (value) => (value === null || value === undefined ? '' : value.toFixed(value >= 100 ? 1 : 2));
-    const head = element('thead', {}, element('tr', {}, element('th'), ...columns.map(([, title]) => element('th', { textContent: title }))));
-    const colour = Object.fromEntries(Object.values(view.labels).map((l) => [l.name, l.colour]));
-    const rows = this.lesions().map((lesion, index) => {
-      const swatch = element('span', { className: 'swatch' });
-      swatch.style.background = `rgb(${colour[lesion.name]})`;
-      const row = element('tr', { tabIndex: 0, className: index === this.chosen ? 'chosen' : '', onclick: () => this.jump(index) },
-        element('td', {}, swatch, `${lesion.name} ${lesion.number}`), ...columns.map(([key]) => element('td', { textContent: text(lesion[key]) })));
-      row.onkeydown = (event) => { if (event.key === 'Enter') this.jump(index); };
-      return row;
-    });
-    const totals = Object.entries(view.statistics.labels).map(([name, label]) => element('tr', {}, element('td', { textContent: `${name}: ${label.count}` }), ...columns.map(([key]) => element('td', { textContent: text(label[key]) }))));
-    $('lesions').replaceChildren(head, element('tbody', {}, ...rows), element('tfoot', {}, ...totals));
-  }
-
-  showCompare() {
-    const { compare } = this.volume.view;
-    if (!compare) { $('compare').replaceChildren(); return; }
-    const lines = Object.entries(compare.labels).flatMap(([name, score]) => {
-      const parts = [['both', 'in both', score.true_positive_ml], ['extra', 'mask only', score.false_positive_ml], ['missed', 'reference only', score.false_negative_ml]];
-      return [element('p', {}, element('strong', { textContent: `${name}: Dice ${score.dice === null ? '–' : score.dice.toFixed(3)}` })),
-        ...parts.map(([kind, words, ml]) => { const s = element('span', { className: 'swatch' }); s.style.background = `rgb(${VERDICTS[kind]})`; return element('p', { className: 'quiet' }, s, `${words} ${ml.toFixed(2)} mL`); })];
-    });
-    $('compare').replaceChildren(element('h2', { textContent: 'Against the reference' }), ...lines);
   }
 
   jump(index) {
@@ -137,7 +93,7 @@ export class Viewer {
     if (!lesion) return;
     this.chosen = index;
     this.look.cross = fromFile(this.volume.grid, lesion.voxel);
-    this.table();
+    drawTable(this);
     this.draw();
   }
 
@@ -165,12 +121,19 @@ export class Viewer {
   // -- edits -----------------------------------------------------------------------------------------------------
 
   commit(edits) {
+    const { volume } = this;
     this.edits = edits;
-    this.pending += 1;
+    this.unsent += 1;
     $('undo').disabled = $('revert').disabled = !edits.length;
     $('saving').textContent = 'measuring …';
-    const id = this.volume.id;
-    this.sending = this.sending.then(() => put(`/api/cases/${id}/edits`, { edits })).catch((error) => { $('saving').textContent = error.message; });
+    const answered = async (known, message) => {
+      if (this.volume !== volume) return; // another case was opened
+      this.unsent -= 1;
+      if (message) this.version = null; else this.known = known; // a refused edit is taken back
+      await this.refresh(this.latest);
+      if (message) $('saving').textContent = message;
+    };
+    this.sending = this.sending.then(() => put(`/api/cases/${volume.id}/edits`, { edits })).then((told) => answered(told.version), (error) => answered(0, error.message));
     this.draw();
   }
 
@@ -185,6 +148,14 @@ export class Viewer {
     this.volume.version++;
     this.chosen = null;
     this.commit([...this.edits, { op: 'erase', voxel }]);
+  }
+
+  // A second finger came down: the first one meant to zoom, and what it has painted is taken back.
+  async dropStroke() {
+    if (!this.brush) return;
+    this.brush = null;
+    await reloadMask(this.volume);
+    this.draw();
   }
 
   undo() { if (this.edits.length) this.commit(this.edits.slice(0, -1)); }
@@ -220,6 +191,8 @@ export class Viewer {
     $('revert').onclick = () => this.revert();
     $('reset').onclick = () => this.reset();
     $('opacity').oninput = () => { this.look.opacity = Number($('opacity').value); this.reblend(); this.redraw(); };
+    $('hottest').oninput = () => this.setWindow(this.look.pet, [0, Number($('hottest').value)]);
+    $('turn').onclick = () => this.turn(!this.projection.playing);
     $('mask-on').onchange = () => { this.look.maskOn = $('mask-on').checked; this.redraw(); };
     $('fill').onchange = () => { this.look.fill = $('fill').checked; this.redraw(); };
     $('compare-on').onchange = () => { this.look.compare = $('compare-on').checked; this.redraw(); };
@@ -234,10 +207,20 @@ export class Viewer {
 
   use(tool) {
     this.tool = tool;
+    $('painting').hidden = tool !== 'brush' && tool !== 'rubber';
     for (const button of $('tools').children) { button.classList.toggle('chosen', button.dataset.tool === tool); button.setAttribute('aria-pressed', button.dataset.tool === tool); }
   }
 
-  setWindow(layer, window_) { this.look.windows[layer.name] = window_; this.retable(layer); this.redraw(); }
+  setWindow(layer, window_) {
+    this.look.windows[layer.name] = window_;
+    if (layer === this.look.pet) this.showHottest();
+    this.retable(layer);
+    this.redraw();
+  }
+
+  showHottest() { const [, high] = this.look.windows[this.look.pet.name]; $('hottest').value = high; $('hottest-text').textContent = high.toFixed(1); }
+
+  turn(playing) { this.projection.playing = playing; $('turn').textContent = playing ? '❚❚' : '▶'; }
 
   connectPlane(plane) {
     const { canvas } = plane, fingers = new Map();
@@ -249,7 +232,9 @@ export class Viewer {
       canvas.focus({ preventScroll: true });
       fingers.set(event.pointerId, point(event));
       plane.doing = fingers.size === 2 ? 'pinch' : event.button === 2 ? 'window' : event.button === 1 ? 'pan' : this.tool;
-      this.drag(plane, event, point(event), [0, 0]);
+      plane.rolled = 0;
+      if (plane.doing === 'pinch') this.dropStroke();
+      else this.drag(plane, event, point(event), [0, 0]);
     };
     canvas.onpointermove = (event) => {
       if (!fingers.has(event.pointerId) || !this.volume) return;
@@ -274,6 +259,7 @@ export class Viewer {
     const { grid } = this.volume, { u, v } = plane.plane, look = this.look;
     if (plane.doing === 'brush' || plane.doing === 'rubber') this.stroke(plane, now);
     else if (plane.doing === 'pan') { plane.pan = [plane.pan[0] + moved[0] / plane.canvas.width, plane.pan[1] + moved[1] / plane.canvas.height]; this.draw(); }
+    else if (plane.doing === 'scroll') this.roll(plane, moved[1]);
     else if (plane.doing === 'window') this.dragWindow(event.shiftKey && look.pet ? look.pet : look.base, moved);
     else {
       const at = plane.voxelAt(grid, ...now);
@@ -303,6 +289,14 @@ export class Viewer {
     this.draw();
   }
 
+  // The whole height of the plane is all slices, but a slice is never less than two pixels.
+  roll(plane, moved) {
+    const pixels = Math.max(2, plane.canvas.height / this.volume.grid.shape[plane.plane.axis]), before = Math.trunc(plane.rolled / pixels);
+    plane.rolled += moved;
+    const by = Math.trunc(plane.rolled / pixels) - before;
+    if (by) this.scroll(plane, by);
+  }
+
   scroll(plane, by) {
     const { axis } = plane.plane, size = this.volume.grid.shape[axis];
     this.look.cross[axis] = Math.min(Math.max(this.look.cross[axis] + by, 0), size - 1);
@@ -317,7 +311,7 @@ export class Viewer {
   connectProjection() {
     const { canvas } = this.projection;
     let held = null;
-    canvas.onpointerdown = (event) => { held = event.clientX; this.projection.playing = false; canvas.setPointerCapture(event.pointerId); };
+    canvas.onpointerdown = (event) => { held = event.clientX; this.turn(false); canvas.setPointerCapture(event.pointerId); };
     canvas.onpointermove = (event) => {
       if (held === null || !this.volume) return;
       const { directions } = this.volume.view.projection;
@@ -332,10 +326,10 @@ export class Viewer {
   key(event) {
     if (!this.volume || document.querySelector('dialog[open]')) return;
     if (event.target.matches('select, input:not([type="checkbox"])')) return; // their own keys
-    const key = event.key.toLowerCase(), tools = { c: 'cross', w: 'window', g: 'pan', b: 'brush', e: 'rubber' };
+    const key = event.key.toLowerCase(), tools = { c: 'cross', s: 'scroll', w: 'window', g: 'pan', b: 'brush', e: 'rubber' };
     const plane = this.planes.find((p) => p.canvas === document.activeElement) || this.planes[0];
     const flip = (id) => { $(id).checked = !$(id).checked; $(id).onchange(); };
-    const dim = (by) => { $('opacity').value = Number($('opacity').value) + by; $('opacity').oninput(); };
+    const slide = (id, by) => { $(id).value = Number($(id).value) + by; $(id).oninput(); };
     const count = this.lesions().length, go = (by) => count && this.jump(this.chosen === null ? 0 : (this.chosen + by + count) % count);
     if ((event.ctrlKey || event.metaKey) && key === 'z') this.undo();
     else if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -347,12 +341,14 @@ export class Viewer {
     else if (key === 'm') flip('mask-on');
     else if (key === 'f') flip('fill');
     else if (key === 'k' && !$('compare-box').hidden) flip('compare-on');
-    else if (key === ',') dim(-0.1);
-    else if (key === '.') dim(0.1);
+    else if (key === ',') slide('opacity', -0.1);
+    else if (key === '.') slide('opacity', 0.1);
+    else if (key === '[' && this.look.pet) slide('hottest', -1);
+    else if (key === ']' && this.look.pet) slide('hottest', 1);
     else if (key === '0') this.reset();
     else if (key === 'arrowup' || key === 'pageup') this.scroll(plane, key === 'pageup' ? -10 : -1);
     else if (key === 'arrowdown' || key === 'pagedown') this.scroll(plane, key === 'pagedown' ? 10 : 1);
-    else if (key === ' ' && !event.target.matches('button, input')) this.projection.playing = !this.projection.playing;
+    else if (key === ' ' && !event.target.matches('button, input')) this.turn(!this.projection.playing);
     else return;
     event.preventDefault();
   }
