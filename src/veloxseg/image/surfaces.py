@@ -30,9 +30,7 @@ MARGIN = 0.06  # of the longer side
 SMOOTHING = 0.8  # voxels; half a slice where slices are thick
 WIPED = 0.6  # a lesion whose field is nowhere higher is not smoothed
 PAD = 2  # voxels around a box, so that surfaces are closed
-LIGHT = np.array(
-    [-0.45, -0.6, -0.65]
-)  # where it comes from, in columns, rows and depth: above, from the left, in front
+LIGHT = np.array([-0.4, -0.5, -0.77])  # columns, rows, depth: it comes from the left, from above and in front
 AMBIENT, SHINE, FOG = 0.35, 0.2, 0.25
 BACKGROUND: Colour = (16, 20, 26)
 
