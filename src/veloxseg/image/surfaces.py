@@ -158,15 +158,9 @@ def _depth(field: Floats) -> Floats:
 def _lit(layer: Layer, depth: Floats) -> Floats:
     """The colour of a layer's surface: Lambert's light with a little shine, and darker the farther it is away."""
     field = layer.field
-    columns, rows = np.indices(depth.shape)
-    place = np.stack([columns, rows, np.clip(np.rint(depth), 0, field.shape[2] - 1).astype(int)])
-    limits = np.array(field.shape)[:, None, None] - 1
-    slopes = []
-    for axis in range(3):
-        shift = np.eye(3, dtype=int)[axis][:, None, None]
-        after, before = np.minimum(place + shift, limits), np.maximum(place - shift, 0)
-        slopes.append(field[tuple(before)] - field[tuple(after)])
-    normal = np.stack(slopes, axis=2) / np.array([1, 1, ALONG])
+    before = np.floor(depth)
+    share = (depth - before)[:, :, None]  # normals between two steps, or the steps would be seen as rings
+    normal = (1 - share) * _descent(field, before) + share * _descent(field, before + 1)
     normal /= np.linalg.norm(normal, axis=2, keepdims=True) + 1e-6
     light = LIGHT / np.linalg.norm(LIGHT)
     direct = np.clip(normal @ light, 0, 1)
@@ -178,3 +172,15 @@ def _lit(layer: Layer, depth: Floats) -> Floats:
         + 255 * SHINE * shine[:, :, None]
     )
     return lit.astype(np.float32)
+
+
+def _descent(field: Floats, step: Floats) -> Floats:
+    """How steeply the field falls along columns, rows and depth, at one step of each ray."""
+    columns, rows = np.indices(step.shape)
+    place = np.stack([columns, rows, np.clip(step, 0, field.shape[2] - 1).astype(int)])
+    limits = np.array(field.shape)[:, None, None] - 1
+    slopes = []
+    for shift in np.eye(3, dtype=int)[:, :, None, None]:
+        after, before = np.minimum(place + shift, limits), np.maximum(place - shift, 0)
+        slopes.append(field[tuple(before)] - field[tuple(after)])
+    return np.asarray(np.stack(slopes, axis=2) / np.array([1, 1, ALONG]), np.float32)
