@@ -32,6 +32,7 @@ VERBS = (
     "study",
     "inspect",
     "prune",
+    "prompt",
     "export",
     "benchmark",
     "info",

@@ -30,9 +30,7 @@ MARGIN = 0.06  # of the longer side
 SMOOTHING = 0.8  # voxels; half a slice where slices are thick
 WIPED = 0.6  # a lesion whose field is nowhere higher is not smoothed
 PAD = 2  # voxels around a box, so that surfaces are closed
-LIGHT = np.array(
-    [-0.45, -0.6, -0.65]
-)  # where it comes from, in columns, rows and depth: above, from the left, in front
+LIGHT = np.array([-0.4, -0.5, -0.77])  # columns, rows, depth: it comes from the left, from above and in front
 AMBIENT, SHINE, FOG = 0.35, 0.2, 0.25
 BACKGROUND: Colour = (16, 20, 26)
 
@@ -160,15 +158,9 @@ def _depth(field: Floats) -> Floats:
 def _lit(layer: Layer, depth: Floats) -> Floats:
     """The colour of a layer's surface: Lambert's light with a little shine, and darker the farther it is away."""
     field = layer.field
-    columns, rows = np.indices(depth.shape)
-    place = np.stack([columns, rows, np.clip(np.rint(depth), 0, field.shape[2] - 1).astype(int)])
-    limits = np.array(field.shape)[:, None, None] - 1
-    slopes = []
-    for axis in range(3):
-        shift = np.eye(3, dtype=int)[axis][:, None, None]
-        after, before = np.minimum(place + shift, limits), np.maximum(place - shift, 0)
-        slopes.append(field[tuple(before)] - field[tuple(after)])
-    normal = np.stack(slopes, axis=2) / np.array([1, 1, ALONG])
+    before = np.floor(depth)
+    share = (depth - before)[:, :, None]  # normals between two steps, or the steps would be seen as rings
+    normal = (1 - share) * _descent(field, before) + share * _descent(field, before + 1)
     normal /= np.linalg.norm(normal, axis=2, keepdims=True) + 1e-6
     light = LIGHT / np.linalg.norm(LIGHT)
     direct = np.clip(normal @ light, 0, 1)
@@ -180,3 +172,15 @@ def _lit(layer: Layer, depth: Floats) -> Floats:
         + 255 * SHINE * shine[:, :, None]
     )
     return lit.astype(np.float32)
+
+
+def _descent(field: Floats, step: Floats) -> Floats:
+    """How steeply the field falls along columns, rows and depth, at one step of each ray."""
+    columns, rows = np.indices(step.shape)
+    place = np.stack([columns, rows, np.clip(step, 0, field.shape[2] - 1).astype(int)])
+    limits = np.array(field.shape)[:, None, None] - 1
+    slopes = []
+    for shift in np.eye(3, dtype=int)[:, :, None, None]:
+        after, before = np.minimum(place + shift, limits), np.maximum(place - shift, 0)
+        slopes.append(field[tuple(before)] - field[tuple(after)])
+    return np.asarray(np.stack(slopes, axis=2) / np.array([1, 1, ALONG]), np.float32)
