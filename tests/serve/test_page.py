@@ -36,6 +36,7 @@ def open_page(browser: Any) -> Callable[..., Any]:
 
     def start(url: str, **options: Any) -> Any:
         page = browser.new_page(viewport={"width": 1500, "height": 950}, **options)
+        page.set_default_timeout(120_000)  # a busy machine takes its time
         page.problems, own = [], url.partition("/#")[0]
         page.on("pageerror", lambda error: page.problems.append(str(error)))
         page.on("console", lambda said: said.type == "error" and page.problems.append(said.text))
@@ -125,7 +126,7 @@ def test_a_zip_of_a_dicom_study_ends_as_a_seg(
     page.keyboard.press("u")
     settled(page)
     with page.expect_download(timeout=120_000) as download:
-        page.click("text=DICOM SEG")
+        page.click("text=DICOM SEG", no_wait_after=True)  # it is made when it is asked for
     download.value.save_as(tmp_path / "seg.dcm")
     expected = segment(study, quick_model, threads=1)
     assert np.array_equal(read_label(tmp_path / "seg.dcm", reference=read(study["ct"])).array, expected.array)
