@@ -66,7 +66,8 @@ def measure(command: list[str]) -> dict[str, float]:
     """Seconds and memory of a command and the processes that it starts."""
     folders = {f"nnUNet_{name}": "." for name in ("raw", "preprocessed", "results")}  # nnU-Net complains without
     began = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, **folders})
+    patient = {"OMP_WAIT_POLICY": "passive"}  # threads that spin while others compute would count as work
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, **folders, **patient})
     _, status, used = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - began
     if status:

@@ -37,9 +37,9 @@ def block(start: str) -> str:
 
 @pytest.fixture
 def long_case(tmp_path: Path, make_scans: Callable[..., Any]) -> list[Path]:
-    """A case of some thousand windows."""
+    """A case of a few hundred windows."""
     files = []
-    for name, volume in make_scans((300, 260, 200)).items():
+    for name, volume in make_scans((200, 180, 140)).items():
         files.append(tmp_path / f"long_{name}.nii.gz")
         write(volume, files[-1])
     return files
@@ -49,7 +49,7 @@ def test_a_stop_ends_a_window_and_puts_the_case_back(
     serve, long_case: list[Path], wait_until, log_lines, tmp_path: Path
 ) -> None:
     """Asked to stop in the middle of a case, the server is gone within seconds, and the next one makes the mask."""
-    running = serve("--overlap", "0.75")
+    running = serve()
     client = Client(running.url)
     case = client.create()
     for path in long_case:

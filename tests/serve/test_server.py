@@ -84,6 +84,40 @@ def test_health_needs_no_token_and_everything_else_does(serve, wait_until) -> No
     wait_until(lambda: raw(port, "GET", "/readyz")[0] == 200)
 
 
+def test_names_of_files_lead_nowhere_and_stay_out_of_the_log(serve, tmp_path: Path, wait_until) -> None:
+    """Names that climb, are absolute, or are a patient's: stored under names of ours, and never logged."""
+    running = serve()
+    bearer = {"authorization": f"Bearer {running.token}"}
+    client = Client(running.url)
+    case = client.create(title="Doe^Jane")
+    names = [
+        "..%2f..%2f..%2fDoe_Jane.nii.gz",
+        "%2fetc%2fDoe.nii",
+        "....//Doe.dcm",
+        "a%2f..%2f..%2fDoe.zip",
+        "..%5cDoe.nrrd",
+    ]
+    for name in names:
+        status, headers, _ = raw(running.port, "PUT", f"/api/cases/{case}/files/{name}", b"Doe" * 100, **bearer)
+        assert status == 201, name
+        assert not [header for header in headers if header.startswith("access-control")]  # there is no CORS
+    assert raw(running.port, "PUT", f"/api/cases/{case}/files/a%00b", b"x", **bearer)[0] == 400
+    stored = list((running.folder / "cases" / case / "in").iterdir())
+    assert len(stored) == len(names)
+    assert all(path.name.split(".")[0].isalnum() for path in stored)
+    assert [path for path in tmp_path.rglob("*") if "doe" in path.name.lower()] == []
+    client.start(case)
+    wait_until(lambda: client.case(case)["state"] in ("failed", "incomplete"))
+    for attack in ("", "Doe", "Basic Doe"):
+        assert raw(running.port, "GET", "/api/cases/Doe", authorization=attack)[0] == 401
+    assert raw(running.port, "GET", "/api/cases/Doe", **bearer)[0] == 404
+    assert raw(running.port, "POST", "/api/cases", "{}", origin="http://doe.example", **bearer)[0] == 403
+    log = running.stop()
+    assert '"event": "request"' in log
+    for word in ("doe", "jane", "/etc", str(tmp_path)):
+        assert word not in log.lower()
+
+
 def test_a_cookie_is_given_for_the_token(serve) -> None:
     running = serve()
     status, headers, _ = raw(running.port, "POST", "/api/session", authorization=f"Bearer {running.token}")

@@ -28,6 +28,7 @@ def build_trainer(plans: Path, dataset: Path, recipe: str) -> Any:
     described = {**json.loads(plans.read_text()), "continue_training": False}
     trainer = tried(described, "3d_fullres", 0, json.loads(dataset.read_text()), torch.device("cpu"))
     trainer.device, trainer.grad_scaler = torch.device("cpu"), None  # nnU-Net takes DDP for CUDA
+    torch.set_default_dtype(torch.float64)  # a norm over two voxels makes much of single precision's rounding
     torch.manual_seed(0)
     trainer.initialize()
     trainer.set_deep_supervision_enabled(True)
