@@ -67,7 +67,8 @@ def measure(settings: dict[str, Any]) -> dict[str, Any]:
         write_model(folder / "model", names, row["classes"])
         for number, name in enumerate(names):
             write_scan(folder / f"{name}.nii", shape, number)
-        child = json.dumps({"folder": str(folder), "names": names, **{key: row[key] for key in ("threads", "overlap", "max_ram")}})
+        options = {key: row[key] for key in ("threads", "overlap", "max_ram")}
+        child = json.dumps({"folder": str(folder), "names": names, **options})
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(
             [sys.executable, __file__, "--child", child], capture_output=True, text=True, env=environment, check=False
@@ -81,9 +82,7 @@ def measure(settings: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def predict(
-    folder: str, names: list[str], threads: int, overlap: float, max_ram: float | None
-) -> dict[str, Any]:
+def predict(folder: str, names: list[str], threads: int, overlap: float, max_ram: float | None) -> dict[str, Any]:
     """From files to a mask. `program_mb` is what the process holds before it, with the model opened and tried."""
     from veloxseg.predict.predictor import Options, Predictor
     from veloxseg.predict.scans import Scans

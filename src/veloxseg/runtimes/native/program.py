@@ -38,7 +38,7 @@ def missing(config: NetworkConfig) -> str | None:
 def group_width(config: NetworkConfig, stage: int) -> int:
     """Channels of a group as it is computed: as few groups are merged as give a kernel enough channels."""
     width, group = config.widths[stage], config.group_sizes[stage]
-    return next(w for w in range(group, width + 1, group) if width % w == 0 and (w >= NARROW or w == width))
+    return next((w for w in range(group, width, group) if width % w == 0 and w >= NARROW), width)
 
 
 def value_width(config: NetworkConfig, stage: int) -> int:
