@@ -157,9 +157,10 @@ def plot(results: dict[str, Any]) -> None:
 
     matplotlib.use("agg")
     from matplotlib import pyplot
+    from matplotlib.ticker import NullFormatter
 
     panels = {
-        "volume": ("million voxels", lambda row: np.prod(row["shape"]) / 1e6, "volume"),
+        "volume": ("side of a cube", lambda row: row["side"], "volume"),
         "threads": ("threads", lambda row: row["threads"], "threads (192³)"),
         "modalities": ("modalities", lambda row: row["modalities"], "modalities (192³)"),
         "classes": ("classes", lambda row: row["classes"], "classes (192³)"),
@@ -179,11 +180,16 @@ def plot(results: dict[str, Any]) -> None:
             one.spines[["top", "right"]].set_visible(False)
             if part == "volume":
                 one.set(xscale="log", yscale="log")
+                one.yaxis.set_major_formatter("{x:g}")
+                one.yaxis.set_minor_formatter(NullFormatter())
+                one.set_xticks(x, labels=[f"{side}³" for side in x], fontsize=7, minor=False)
+                one.set_xticks([], minor=True)
             else:
                 one.set_ylim(bottom=0)
     axes[0, 0].set_ylabel("seconds, from files to mask")
     axes[1, 0].set_ylabel("GiB besides the program")
-    figure.suptitle("Preset B, native kernels: one thread, two modalities, two classes, overlap 0.5 where not named")
+    title = "Preset B, native kernels: one thread, two modalities,\ntwo classes, overlap 0.5 where not named"
+    figure.suptitle(title, fontsize=10)
     figure.savefig(HERE / "growth.png", dpi=110)
 
 
