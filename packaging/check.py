@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from runtimes.test_native import VARIANTS, build, window_of
+from runtimes.test_native import VARIANTS, random_network, weights_of, window_of
 from veloxseg.image import read
 
 ROOT = Path(__file__).parents[1]
@@ -61,14 +61,18 @@ def write_networks(folder: Path) -> None:
     """Weights, windows and expected logits for parity.py."""
     import torch
 
+    from veloxseg.runtimes.graph import inference_form
+
     folder.mkdir()
     for name in NAMES:
         config = VARIANTS[name]
-        form, _ = build(config, difference=config.classes == 2)
+        difference = config.classes == 2
+        network = random_network(config)
+        weights = weights_of(network, difference=difference)
+        form = inference_form(network, "openvino", difference=difference).double()
         window = window_of(config)
         with torch.inference_mode():
             expected = form(torch.from_numpy(window).double()).numpy().astype(np.float32)
-        weights = {key: value.float().numpy() for key, value in form.state_dict().items()}
         path = folder / name.replace(" ", "-")
         save_file({**weights, "in": window, "out": expected}, path.with_suffix(".safetensors"))
         path.with_suffix(".json").write_text(json.dumps(config.to_json()))
@@ -114,14 +118,24 @@ def check_x86(folder: Path, networks: Path) -> None:
         print(f"x86-64, emulated {processor}: {said.splitlines()[-1]}")
 
 
+def download_debian(folder: Path, environment: dict[str, str]) -> None:
+    """Packages for ARM, by lists of their own: what apt knows of this machine stays, root is not needed."""
+    for name in ("lists/partial", "cache/archives/partial"):
+        (folder / name).mkdir(parents=True)
+    places = (f"Dir::State::lists={folder / 'lists'}", f"Dir::Cache={folder / 'cache'}")
+    settings = ("APT::Architecture=arm64", "APT::Architectures=arm64", "APT::Sandbox::User=root", *places)
+    apt = ("apt-get", *(word for setting in settings for word in ("-o", setting)))
+    run(*apt, "update", cwd=folder, **environment)
+    run(*apt, "download", *DEBIAN, cwd=folder, **environment)
+
+
 def check_arm(folder: Path, networks: Path) -> None:
     """Debian's Python for ARM is unpacked, not installed; numpy comes from its own wheel for ARM."""
     if (qemu := shutil.which("qemu-aarch64")) is None or shutil.which("apt-get") is None:
-        print("aarch64: NOT RUN, needs qemu-user and Debian's packages (dpkg --add-architecture arm64)")
+        print("aarch64: NOT RUN, needs qemu-user and Debian's apt-get")
         return
     path = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
-    folder.mkdir()
-    run("apt-get", "download", *(f"{name}:arm64" for name in DEBIAN), cwd=folder, **path)
+    download_debian(folder, path)
     for package in folder.glob("*.deb"):
         run("dpkg-deb", "-x", package, folder / "root", **path)
     platforms = [word for glibc in ("2_17", "2_27", "2_28") for word in ("--platform", f"manylinux_{glibc}_aarch64")]

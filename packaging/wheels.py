@@ -56,9 +56,10 @@ def _check_kernels(wheel: Path, machine: str) -> None:
     """A compiler that could not build one of the sets ends here, not at a user."""
     with zipfile.ZipFile(wheel) as archive:
         names = [Path(name).stem for name in archive.namelist() if name.endswith(".so")]
-    found = {name.removeprefix("_kernels_") for name in names}
-    if found != KERNELS[machine]:
-        raise SystemExit(f"{wheel.name} has kernels for {sorted(found)}, expected {sorted(KERNELS[machine])}")
+    for of in ("_kernels_", "_training_"):
+        found = {name.removeprefix(of) for name in names if name.startswith(of)}
+        if found != KERNELS[machine]:
+            raise SystemExit(f"{wheel.name} has {of} for {sorted(found)}, expected {sorted(KERNELS[machine])}")
 
 
 def _tool(name: str, *arguments: str) -> None:

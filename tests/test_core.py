@@ -95,6 +95,11 @@ def test_info_lists_what_is_there() -> None:
         (["export", "-m", "MODEL", "-o", "y", "--format", "onnx"], "onnx"),
         (["export", "-m", "MODEL", "-o", "y", "--format", "monai-bundle"], "train"),
         (["serve", "-m", "MODEL", "-o", "y"], "serve"),
+        (["study", "transfer", "PREPARED", "-o", "STUDY"], "train"),
+        (["inspect", "attention", "-m", "MODEL", "PREPARED", "-o", "y"], "train"),
+        (["prune", "-m", "MODEL", "PREPARED", "-o", "y", "--to", "1M"], "train"),
+        (["prompt", "DATA", "-w", "x.pth", "-o", "y", "--modality", "ct"], "train"),
+        (["nnunet", "train", "1", "3d_fullres", "0"], "train"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else value,
 )

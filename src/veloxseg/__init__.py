@@ -10,7 +10,7 @@ by what needs it. Research use only, not a medical device.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # public name -> the module that defines it (a module of its own stands for itself)
 _LAZY = {

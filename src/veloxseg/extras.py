@@ -57,14 +57,14 @@ def require(extra: str, what: str, modules: Sequence[str] = ()) -> None:
         raise _line(what, missing, extra)
 
 
-def missing_package(error: ImportError) -> MissingDependencyError | None:
+def missing_package(error: ImportError, what: str = "this") -> MissingDependencyError | None:
     """The line for a package that cannot be imported, wherever that is met; None for a fault of our own."""
     module = (error.name or "").partition(".")[0]
     if module in ("", "veloxseg"):
         return None
     extra = next((name for name, extra in EXTRAS.items() if module in extra.modules), None)
     if isinstance(error, ModuleNotFoundError):
-        return _line("this", [module], extra)
+        return _line(what, [module], extra)
     return MissingDependencyError(f"{module} cannot be imported ({shown(error, 200)}); install it again")
 
 
@@ -72,9 +72,12 @@ def _line(what: str, modules: list[str], extra: str | None) -> MissingDependency
     packages = [PACKAGES.get(module, module) for module in modules]
     remedy = f"'veloxseg[{extra}]'" if extra else " ".join(packages)
     verb = "is" if len(packages) == 1 else "are"
-    return MissingDependencyError(
-        f"{what} needs {' and '.join(packages)}, which {verb} not installed; pip install {remedy}"
-    )
+    return MissingDependencyError(f"{what} needs {_listed(packages)}, which {verb} not installed; pip install {remedy}")
+
+
+def _listed(words: list[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _is_there(module: str) -> bool:

@@ -1,5 +1,6 @@
 """This computer and this process, for records and limits: versions, processor, cores, memory. No names of people."""
 
+import ctypes
 import importlib.metadata
 import os
 import platform
@@ -13,6 +14,7 @@ __all__ = [
     "allowed_cores",
     "default_workers",
     "describe",
+    "keep_freed_memory",
     "peak_rss_mb",
     "pin",
     "processor",
@@ -79,6 +81,21 @@ def pin(threads: int) -> list[int]:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)
     return cores
+
+
+def keep_freed_memory() -> None:
+    """Has freed memory kept for what comes next, where the C library is glibc.
+
+    By default large blocks go back to the system, which hands them out anew, page by page and filled with zeros: a
+    tenth of a training step. The peak does not change.
+    """
+    trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
+    try:
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+    except (OSError, AttributeError):
+        return
+    mallopt(trim_threshold, 2**30)
+    mallopt(mmap_threshold, 2**30)
 
 
 def peak_rss_mb() -> float | None:

@@ -18,6 +18,7 @@ from veloxseg.errors import ModelError, shown
 from veloxseg.files import atomic_path, read_json, write_json
 from veloxseg.prepare.plan import Plan
 from veloxseg.schema import Count, Range, build
+from veloxseg.shipped import cards, located
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -144,8 +145,8 @@ def _check_together(folder: ModelFolder, where: str) -> None:
 
 
 def find_model(path: str | Path) -> Path:
-    """The folder with `model.json`: `path` itself, or `path/model` if `path` is a training run."""
-    path = Path(path)
+    """The folder with `model.json`: `path` itself, `path/model` of a training run, or a shipped model's by its name."""
+    path = located(path)
     for folder in (path, path / "model"):
         if (folder / JSON_NAME).is_file():
             return folder
@@ -155,7 +156,10 @@ def find_model(path: str | Path) -> Path:
             f"{shown(path)} is an ensemble of {names}, which `predict` takes as a whole; name one of its members"
         )
     if not path.exists():
-        raise ModelError(f"{shown(path)} does not exist; give a folder made by train, export or convert")
+        raise ModelError(
+            f"{shown(path)} does not exist; give a folder made by train, export or convert, or a model that comes with "
+            f"VeloxSeg: {', '.join(cards()) or 'none'}"
+        )
     if path.suffix in {".pth", ".pt", ".ckpt", ".pkl"}:
         raise ModelError(
             f"{path} is a pickle, which can run code when opened; `veloxseg convert` reads released weights safely"
@@ -168,7 +172,7 @@ def members(path: str | Path) -> list[Path]:
 
     An ensemble has `ensemble.json` (`train --folds`), or the models `fold_0`, `fold_1`, ... (converted from nnU-Net).
     """
-    path = Path(path)
+    path = located(path)
     if (path / ENSEMBLE_NAME).is_file():
         return [path / name for name in _listed_members(path / ENSEMBLE_NAME)]
     folds = [] if (path / JSON_NAME).is_file() else sorted(path.glob(f"fold_*/{JSON_NAME}"))

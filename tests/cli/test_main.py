@@ -133,7 +133,8 @@ def test_a_package_that_is_not_installed_is_named(
 
     monkeypatch.setattr("veloxseg.cli.info.run", run)
     assert main(["info"]) == 2
-    assert capsys.readouterr().err == f"error: this needs {package}, which is not installed; pip install {remedy}\n"
+    told = f"error: veloxseg info needs {package}, which is not installed; pip install {remedy}\n"
+    assert capsys.readouterr().err == told
 
 
 def test_a_command_that_fails_leaves_no_empty_folder(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """The native kernels compute what the network computes, for every variant, and refuse what they cannot."""
 
+import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +20,8 @@ from veloxseg.runtimes import choose_runtime, open_runtime, usable_runtimes
 from veloxseg.runtimes.graph import inference_form
 from veloxseg.runtimes.native import library
 from veloxseg.runtimes.native import runtime as native_runtime
-from veloxseg.runtimes.native.program import Program, is_supported
+from veloxseg.runtimes.native.adding import add_weighted
+from veloxseg.runtimes.native.program import Program, missing
 from veloxseg.runtimes.native.weights import native_weights
 
 SMALL = {"patch": (64, 64, 32), "windows": ()}
@@ -32,20 +35,45 @@ VARIANTS = {
     "groups of 8 and 16": NetworkConfig(group_sizes=(8, 16, 16, 32), **SMALL),
     "width 8": NetworkConfig(base_width=8, transformer_width=8, heads=(2, 2, 2, 2), **SMALL),
     "width 24": NetworkConfig(base_width=24, transformer_width=24, **SMALL),
+    "odd widths": NetworkConfig(base_width=6, transformer_width=12, group_sizes=(3, 6, 12, 1), **SMALL),
+    "depth-wise, kernel 7": NetworkConfig(kernel_sizes=(7,), group_sizes=(1, 1, 1, 1), **SMALL),
+    "kernel 9": NetworkConfig(kernel_sizes=(9,), **SMALL),
+    "full convolution": NetworkConfig(kernel_sizes=(3,), group_sizes=(16, 32, 64, 128), **SMALL),
+    "convolution stream alone": NetworkConfig(attention="none", head="transposed", classes=3, **SMALL),
+    "transposed head": NetworkConfig(head="transposed", **SMALL),
+    "windows alone": NetworkConfig(attention="window", **SMALL),
+    "down-sampled alone": NetworkConfig(attention="downsampled", **SMALL),
+    "pruned": NetworkConfig(
+        channels=(12, 20, 44, 72),
+        group_sizes=(4, 4, 4, 8),
+        hidden=(11, 30, 50, 70, 13, 31, 51),
+        transformer_hidden=(5, 9, 33, 70),
+        **SMALL,
+    ),
 }
 
 pytestmark = pytest.mark.skipif(not native_runtime.is_built(), reason="the kernels were not built: no C compiler")
 
 
-def build(config: NetworkConfig, *, difference: bool, instructions: str | None = None) -> tuple[nn.Module, Program]:
+def random_network(config: NetworkConfig) -> VeloxSeg:
     torch.manual_seed(0)
     network = VeloxSeg(config).eval()
     for name, parameter in network.named_parameters():
         if name.endswith(("bias", "table")):
             nn.init.normal_(parameter, std=0.2)
-    form = inference_form(network, "openvino", difference=difference)
+    return network
+
+
+def weights_of(network: VeloxSeg, *, difference: bool) -> dict[str, np.ndarray]:
+    """What the kernels take."""
     weights = {name: tensor.numpy().copy() for name, tensor in network.state_dict().items()}
-    return form.double(), Program(config, native_weights(config, weights, difference=difference), instructions)
+    return native_weights(network.config, weights, difference=difference)
+
+
+def build(config: NetworkConfig, *, difference: bool, instructions: str | None = None) -> tuple[nn.Module, Program]:
+    network = random_network(config)
+    form = inference_form(network, "openvino", difference=difference)
+    return form.double(), Program(config, weights_of(network, difference=difference), instructions)
 
 
 def window_of(config: NetworkConfig, seed: int = 0) -> np.ndarray:
@@ -56,7 +84,7 @@ def window_of(config: NetworkConfig, seed: int = 0) -> np.ndarray:
 @pytest.mark.parametrize("instructions", library.built_sets())
 @pytest.mark.parametrize("config", VARIANTS.values(), ids=list(VARIANTS))
 def test_every_variant_is_the_network(config, instructions):
-    assert is_supported(config)
+    assert missing(config) is None
     form, program = build(config, difference=config.classes == 2, instructions=instructions)
     for seed in (0, 1):  # the second finds the buffers used
         window = window_of(config, seed)
@@ -65,23 +93,14 @@ def test_every_variant_is_the_network(config, instructions):
         np.testing.assert_allclose(program(window), expected, atol=1e-5 * np.abs(expected).max() + 1e-5)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"attention": "window"},
-        {"attention": "none"},
-        {"head": "transposed"},
-        {"base_width": 12, "group_sizes": (4, 4, 4, 4)},
-        {"base_width": 24, "group_sizes": (3, 3, 3, 3)},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("changes", [{"head_sizes": (6, 8, 8, 16)}, {"head_sizes": (4, 8, 8, 132)}], ids=str)
 def test_what_the_kernels_lack_is_left_to_others(changes, write_model, make_plan, tmp_path):
-    assert not is_supported(NetworkConfig(**{**SMALL, **changes}))
+    reason = missing(NetworkConfig(**{**SMALL, **changes}))
+    assert reason is not None
     folder = ModelFolder.open(write_model(tmp_path / "model", make_plan()))
     folder = replace(folder, network={**folder.network, **changes})
     assert choose_runtime(folder) == "openvino"
-    with pytest.raises(ConfigError, match="use --runtime openvino"):
+    with pytest.raises(ConfigError, match=f"{re.escape(reason)}; use --runtime openvino"):
         open_runtime(folder, "native")
 
 
@@ -109,6 +128,30 @@ def test_the_widest_instruction_set_is_taken_and_vectors_follow_it():
 def test_info_names_the_instruction_set(exported, capsys):
     assert main(["info", str(exported["native"])]) == 0
     assert f"native kernels:  {library.built_sets()[0]}" in capsys.readouterr().out
+
+
+def test_info_says_which_setting_the_kernels_lack(write_model, make_plan, tmp_path, capsys):
+    path = write_model(tmp_path / "model", make_plan())
+    text = (path / "model.json").read_text()
+    network = json.loads(text)["network"] | {"head_sizes": [6, 8, 8, 16]}
+    (path / "model.json").write_text(json.dumps(json.loads(text) | {"network": network}))
+    assert main(["info", str(path)]) == 0
+    assert "not for this model: runtime native cannot compute head_sizes (6, 8, 8, 16)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("bad", [None, np.nan, np.inf, -np.inf])
+def test_scores_are_added_as_numpy_adds_them_and_what_is_not_finite_is_seen(bad):
+    """Views, lines that end in a part of a vector, and a bad score in the last of them."""
+    random = np.random.default_rng(0)
+    held, scores, weights = (random.standard_normal((9, 11, 40), np.float32) for _ in range(3))
+    part = slice(1, 6), slice(2, 9), slice(3, 40)
+    if bad is not None:
+        scores[5, 8, 39] = bad
+    expected = held.copy()
+    expected[part] += scores[part] * weights[part]
+    assert add_weighted(held[part], scores[part], weights[part]) == (bad is None)
+    if bad is None:
+        np.testing.assert_allclose(held, expected, rtol=0, atol=1e-6)
 
 
 def test_a_processor_without_the_widest_set_uses_the_next(monkeypatch):

@@ -45,10 +45,11 @@ def test_numpy_makes_what_torch_makes(config: NetworkConfig) -> None:
     for difference in {False, config.classes == 2}:
         expected = arrays(InferenceForm(network, MERGED, difference=difference))
         found = native_weights(config, arrays(network), difference=difference)
-        assert found.keys() == expected.keys()
+        graphs = {name for name in expected if "upsampling_" in name}  # the kernels interpolate without a matrix
+        assert found.keys() == expected.keys() - graphs
         for name, tensor in found.items():
             summed = name.endswith(".bias") and any(part in name for part in (".project.", ".expand.", ".merges."))
-            if summed or "upsampling_" in name:
+            if summed:
                 np.testing.assert_allclose(tensor, expected[name], rtol=0, atol=1e-6, err_msg=name)
             else:
                 np.testing.assert_array_equal(tensor, expected[name], err_msg=name)

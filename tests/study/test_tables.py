@@ -11,7 +11,8 @@ from veloxseg.model.count import macs_as_published, parameters_as_published
 from veloxseg.model_folder import build_network
 from veloxseg.prepare.plan import ModalityPlan, Normalisation, Plan
 from veloxseg.study.contents import CONTENTS
-from veloxseg.study.tables import NAMES, choose_rows, find_table
+from veloxseg.study.table import choose_rows
+from veloxseg.study.tables import NAMES, find_table
 from veloxseg.train.recipe import network_settings, trained_plan
 from veloxseg.train.settings import make_recipe, parse_overrides, train_command
 

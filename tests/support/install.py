@@ -18,6 +18,7 @@ from veloxseg.image import read_label, write
 from veloxseg.machine import describe
 
 ROOT = Path(__file__).parents[2]
+LIMIT_MB = 400  # what the core may weigh, by du
 PIP = ("-m", "pip", "--quiet", "--disable-pip-version-check")
 
 
@@ -57,8 +58,8 @@ def measure(folder: Path) -> dict[str, object]:
     return {
         "machine": describe(),
         "wheel_mb": round(wheel.stat().st_size / 2**20, 2),
-        "site_packages_mb": megabytes(packages),
-        "site_packages_mb_before": before,
+        "installed_mb": megabytes(packages) - before,
+        "pip_and_setuptools_mb": before,
         "install_seconds": round(seconds, 1),
         "extras": known["extras"],
         "runtimes": {name: state == "yes" for name, state in known["runtimes"].items()},
@@ -78,6 +79,8 @@ def main() -> None:
         arguments.json.write_text(text + "\n", encoding="utf-8")
     if any(found["extras"].values()) or not found["masks_equal"]:  # type: ignore[attr-defined]
         raise SystemExit("an extra was installed, or the masks differ")
+    if found["installed_mb"] >= LIMIT_MB:  # type: ignore[operator]
+        raise SystemExit(f"{found['installed_mb']} MB were installed, which is not less than {LIMIT_MB}")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,16 +14,7 @@ from veloxseg.errors import ConfigError
 from veloxseg.model.config import NetworkConfig
 from veloxseg.model_folder import ModelFolder, load_network
 from veloxseg.train.recipe import Recipe, network_settings, trained_plan
-from veloxseg.train.settings import (
-    NETWORK,
-    RECIPE,
-    by_name,
-    make_recipe,
-    parse_overrides,
-    read_config,
-    setting_text,
-    short,
-)
+from veloxseg.train.settings import NETWORK, RECIPE, by_name, make_recipe, parse_overrides, read_config, setting_text
 from veloxseg.train.settings_page import field_texts, page
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
@@ -177,10 +167,3 @@ def test_a_bad_config_file_is_refused(name: str, text: str | None, message: str,
         (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match=message):
         read_config(tmp_path / name)
-
-
-def test_a_short_training_keeps_what_was_set() -> None:
-    settings: dict[str, Any] = {"max_minutes": 2.0, "teachers": True}
-    assert short(settings)["teachers"]
-    assert short(settings)["batch"] == 2
-    assert short({"epochs": 3}) == {"epochs": 3}

@@ -1,10 +1,13 @@
 """Pictures of a benchmark: throughput, Dice, memory, cost and growth with the volume."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from veloxseg.benchmark.dice import Dice
 from veloxseg.files import atomic_path
+from veloxseg.peers.registry import PEERS
 
 __all__ = ["plot_all", "plot_cost", "plot_dice", "plot_growth", "plot_memory", "plot_throughput"]
 
@@ -18,22 +21,44 @@ PLACES = (
     ((-6, -6), "right"),
     ((0, 10), "center"),
     ((0, -11), "center"),
+    ((4, 17), "left"),
+    ((4, -18), "left"),
+    ((-4, 17), "right"),
+    ((-4, -18), "right"),
 )
 MARKERS = {"torch": "o", "onnx": "s", "openvino": "^", "native": "D"}
 _PROCESS_MEMORY = ("peak_rss_mb", "training_peak_rss_mb")
+
+
+@dataclass(frozen=True)
+class Family:
+    """How a group of networks is marked, as in the paper's Figure 1."""
+
+    marker: str
+    colour: str
+    size: float = 38
+
+
+LETTERS = "C convolution, T Transformer, K KAN, M Mamba, R RWKV"
+FAMILIES = {
+    "basic": Family("o", "#1f77b4"),
+    "multimodal": Family("s", "#ff7f0e"),
+    "lightweight": Family("^", "#2ca02c"),
+    "VeloxSeg": Family("*", "#d62728", 130),
+}
 RUNTIME_NAMES = {"torch": "eager PyTorch", "onnx": "onnxruntime", "openvino": "OpenVINO", "native": "our kernels"}
 
 
-def plot_all(rows: Sequence[Row], folder: Path) -> list[Path]:
+def plot_all(rows: Sequence[Row], folder: Path, dice: Mapping[str, Dice] | None = None) -> list[Path]:
     """Every picture that the rows of one benchmark allow; those of the least threads and batch 1."""
     threads = min(row["threads"] for row in rows)
     shown = [row for row in rows if row["threads"] == threads and row["batch"] == 1 and row["patches_per_second"]]
     written = [folder / "throughput.png", folder / "memory.png"]
     plot_throughput(shown, written[0])
     plot_memory(shown, written[1])
-    if any(row["published"]["dice"] is not None for row in shown):
+    if any(row["model"] in (_published(shown) if dice is None else dice) for row in shown):
         written.append(folder / "dice.png")
-        plot_dice(shown, written[-1])
+        plot_dice(shown, written[-1], dice)
     return written
 
 
@@ -91,22 +116,62 @@ def plot_throughput(rows: Sequence[Row], path: Path) -> None:
     _save(figure, path)
 
 
-def plot_dice(rows: Sequence[Row], path: Path) -> None:
-    """The paper's Dice against the throughput measured here: each model in its fastest runtime."""
-    figure, axes = _figure(f"Published Dice against throughput measured here, {_conditions(rows)}")
-    labels: list[tuple[Row, float, float]] = []
-    for model in dict.fromkeys(row["model"] for row in rows):
-        best = max((r for r in rows if r["model"] == model), key=lambda r: r["patches_per_second"])
-        dice = best["published"]["dice"]
-        if dice is not None:
-            axes.scatter(
-                best["patches_per_second"], dice, marker=MARKERS.get(best["runtime"], "x"), color=_colour(best)
-            )
-            labels.append((best, best["patches_per_second"], dice))
-    axes.set(xscale="log", xlabel="patches / s, fastest runtime", ylabel="Dice / %, from the paper")
-    _runtime_legend(axes, {row["runtime"] for row in rows})
-    _write_labels(figure, axes, labels)
+def plot_dice(rows: Sequence[Row], path: Path, dice: Mapping[str, Dice] | None = None) -> None:
+    """The paper's Figure 1: Dice against throughput, each model in its fastest runtime, and against parameters.
+
+    `dice` is that of a study, by model; without it the paper's own is drawn.
+    """
+    found = _published(rows) if dice is None else dice
+    best = {
+        model: max((row for row in rows if row["model"] == model), key=lambda row: row["patches_per_second"])
+        for model in dict.fromkeys(row["model"] for row in rows)
+        if model in found
+    }
+    figure, (left, right) = _panels(f"{_dice_words(found)}, {_conditions(rows)}")
+    panels = ((left, 1, "patches_per_second"), (right, 1e6, "parameters"))
+    for axes, unit, key in panels:
+        for model, row in best.items():
+            x, score, family = row[key] / unit, found[model], FAMILIES[_family(row)]
+            if score.low is not None and score.high is not None:
+                axes.vlines(x, score.low, score.high, color=family.colour, linewidth=2, alpha=0.25, zorder=1)
+            axes.scatter(x, score.mean, marker=family.marker, color=family.colour, s=family.size, zorder=3)
+        axes.set(xscale="log")
+    left.set(xlabel="patches / s, fastest runtime", ylabel="Dice / %")
+    right.set(xlabel="parameters / million")
+    for name in dict.fromkeys(_family(row) for row in best.values()):
+        family = FAMILIES[name]
+        right.scatter([], [], marker=family.marker, color=family.colour, s=family.size, label=name)
+    figure.legend(frameon=False, loc="outside lower center", ncols=4, fontsize=9, title=LETTERS, title_fontsize=8)
+    named = {model: row | {"title": f"{row['title']} ({_letters(row)})"} for model, row in best.items()}
+    for axes, unit, key in panels:  # when the legend has taken its room
+        _write_labels(figure, axes, [(row, row[key] / unit, found[model].mean) for model, row in named.items()])
     _save(figure, path)
+
+
+def _letters(row: Row) -> str:
+    """What a network computes with, by the letters of the legend."""
+    kind = PEERS[row["model"]].kind if row["model"] in PEERS else "CNN-Transformer" if _is_ours(row) else "CNN"
+    return "+".join(part[0] for part in kind.split("-"))
+
+
+def _published(rows: Sequence[Row]) -> dict[str, Dice]:
+    values = {
+        row["model"]: row["published"]["dice"] for row in rows if row["input"] == rows[0]["input"]
+    }  # one data set
+    return {model: Dice(mean=value) for model, value in values.items() if value is not None}
+
+
+def _dice_words(found: Mapping[str, Dice]) -> str:
+    counts = sorted({score.cases for score in found.values() if score.cases is not None})
+    if not counts:
+        return "The paper's Dice, throughput measured here"
+    return f"Dice of {'–'.join(map(str, counts))} unseen cases and throughput, both measured here"
+
+
+def _family(row: Row) -> str:
+    if row["model"] in PEERS:
+        return PEERS[row["model"]].family
+    return "VeloxSeg" if _is_ours(row) else "basic"
 
 
 def plot_growth(rows: Sequence[Row], path: Path) -> None:
@@ -155,8 +220,26 @@ def _figure(title: str, height: float = 6.0) -> tuple[Any, Any]:
     return figure, axes
 
 
+def _panels(title: str) -> tuple[Any, Any]:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, panels = pyplot.subplots(1, 2, figsize=(12, 5.4), layout="constrained", sharey=True)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    for axes in panels:
+        axes.grid(alpha=0.25, which="both")
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure, panels
+
+
+def _is_ours(row: Row) -> bool:
+    return bool(row["title"].startswith("VeloxSeg"))
+
+
 def _colour(row: Row) -> str:
-    return OURS if row["title"].startswith("VeloxSeg") else PEER
+    return OURS if _is_ours(row) else PEER
 
 
 def _write_labels(figure: Any, axes: Any, labels: Sequence[tuple[Row, float, float]]) -> None:
@@ -175,7 +258,7 @@ def _write_labels(figure: Any, axes: Any, labels: Sequence[tuple[Row, float, flo
     scattered: list[Any] = [group for group in axes.collections if isinstance(group, PathCollection)]
     points = [point for group in scattered for point in group.get_offsets()]
     taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in axes.transData.transform(points)]
-    for row, x, y in sorted(labels, key=lambda label: -label[1]):  # to the right there is room
+    for row, x, y in sorted(labels, key=lambda label: (not _is_ours(label[0]), -label[1])):  # to the right is room
         style = {"textcoords": "offset points", "fontsize": 8, "color": _colour(row)}
         for offset, side in PLACES:
             text = axes.annotate(row["title"], (x, y), xytext=offset, ha=side, va="center", **style)

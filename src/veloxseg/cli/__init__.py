@@ -32,6 +32,7 @@ VERBS = (
     "study",
     "inspect",
     "prune",
+    "prompt",
     "export",
     "benchmark",
     "info",
@@ -149,7 +150,8 @@ def run_verb(arguments: argparse.Namespace) -> int:
     except Exception as error:
         if arguments.debug:
             raise
-        if isinstance(error, ImportError) and (missing := missing_package(error)) is not None:
+        what = f"veloxseg {arguments.verb}"
+        if isinstance(error, ImportError) and (missing := missing_package(error, what)) is not None:
             print(f"error: {missing}", file=sys.stderr)
             return 2
         print(f"internal error: {type(error).__name__}: {shown(error, 400)} (--debug shows where)", file=sys.stderr)

@@ -47,6 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--training", action="store_true", help="also time and memory of a training step of batch 2")
     parser.add_argument("--json", metavar="FILE", help="write all figures, one object per row")
     parser.add_argument("--plot", metavar="DIR", type=Path, help="write pictures of throughput, memory and cost")
+    parser.add_argument(
+        "--dice", metavar="STUDY", type=Path, help="set Dice of this study (peers, scaling) against speed and size"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -58,21 +61,25 @@ def run(arguments: argparse.Namespace) -> None:
         writable_folder(Path(arguments.json).absolute().parent)
     if arguments.plot:
         writable_folder(arguments.plot)
+    if arguments.dice and (arguments.count_only or not arguments.plot):
+        raise ConfigError("--dice is for a picture of speed; give --plot DIR too, and no --count-only")
     rows = _count(arguments) if arguments.count_only else _measure(arguments)
     if arguments.json:
         write_json(arguments.json, rows)
 
 
 def _measure(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    from veloxseg.benchmark.dice import read_dice
     from veloxseg.benchmark.models import own_models
     from veloxseg.benchmark.report import COUNTER_NOTE, lines, machine_line
     from veloxseg.benchmark.run import benchmark
 
     if arguments.task == "all":
         raise ConfigError("--task all is for --count-only; measure one task at a time")
+    dice = None if arguments.dice is None else read_dice(arguments.dice)
     light = DEFAULT_MODELS if arguments.task is None else f"{TASKS[arguments.task].model},{LIGHT_PEERS}"
     rows = benchmark(
-        _named(arguments, light),
+        _named(arguments, light if dice is None else ",".join(dice)),
         ["torch" if name == "eager" else name for name in _names(arguments.runtimes)],
         None if arguments.threads is None else [arguments.threads],
         own=own_models(arguments.own),
@@ -89,7 +96,7 @@ def _measure(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     if arguments.plot:
         from veloxseg.benchmark.plots import plot_all
 
-        say("pictures: " + ", ".join(map(str, plot_all(rows, arguments.plot))))
+        say("pictures: " + ", ".join(map(str, plot_all(rows, arguments.plot, dice))))
     return rows
 
 

@@ -3,7 +3,8 @@
 Cases match by name, whatever the type of file (.nii.gz, .nii, .nrrd, .mha, DICOM SEG). Cases that the model was
 trained or validated on are scored apart: the figures are those of unseen cases. Of a PREPARED folder or a data set with
 labelled test cases, these are scored unless --split says otherwise. Writes report.html, metrics.json, metrics.csv and
-per-lesion.csv. With several -p, the methods are compared case by case with the first one and tested.
+per-lesion.csv. With several -p, the methods are compared case by case with the first one and tested. Pictures are of
+the worst, median and best case, or of those that --cases names.
 """
 
 import argparse
@@ -18,8 +19,8 @@ SUMMARY = "score predictions against labels, with a report"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-p", "--predictions", type=Path, action="append", required=True, metavar="FOLDER",
-        help="folder of predicted label maps; give it several times to compare methods",
+        "-p", "--predictions", action="append", required=True, metavar="[NAME=]FOLDER",
+        help="folder of predicted label maps, by whatever made them; give it several times to compare methods",
     )  # fmt: skip
     parser.add_argument(
         "-l", "--labels", type=Path, required=True, metavar="CASES", help=f"folder of true label maps, or {CASES}"
@@ -39,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODALITY",
         help="which of a case's scans to show behind the masks (default ct, t1ce, flair)",
     )
-    parser.add_argument("--names", nargs="+", metavar="NAME", help="names of the methods, one per -p")
+    parser.add_argument(
+        "--names", nargs="+", metavar="NAME", help="names of the methods, one per -p; or give -p NAME=FOLDER"
+    )
     parser.add_argument(
         "--tolerance", type=size, metavar="MM",
         help="how far a surface may be off for NSD (default 2 mm, or the in-plane side of a voxel if that is larger; "
@@ -65,12 +68,13 @@ def run(arguments: argparse.Namespace) -> None:
     images = None if arguments.images is None else find_images(arguments.images)  # a wrong folder is said at once
     if images is not None and arguments.behind is not None:
         drawn_on(images, arguments.behind)
+    folders, names = _methods(arguments.predictions, arguments.names)
     evaluation = evaluate_folder(
-        arguments.predictions,
+        folders,
         arguments.labels,
         selection=selection(arguments),
         regions=parse_regions(arguments.regions) if arguments.regions else None,
-        names=arguments.names,
+        names=names,
         tolerance_mm=arguments.tolerance,
         threads=arguments.threads,
         progress=lambda cases, total: progress(cases, "scoring", total),
@@ -84,4 +88,22 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.behind is not None:
         chosen = drawn_on(evaluation.image_files if images is None else images, arguments.behind)
         evaluation, arguments.images = replace(evaluation, image_files=chosen), None
-    say(f"report: {write_report(evaluation, arguments.output, arguments.images)}")
+    say(f"report: {write_report(evaluation, arguments.output, arguments.images, cases=arguments.cases)}")
+
+
+def _methods(given: list[str], names: list[str] | None) -> tuple[list[Path], list[str] | None]:
+    """Folders and names of the methods, from `-p NAME=FOLDER` or from --names; None if they are named by no one."""
+    from veloxseg.errors import ConfigError
+
+    parts = [("", text) if Path(text).exists() else _split(text) for text in given]
+    folders = [Path(folder) for _, folder in parts]
+    if not any(name for name, _ in parts):
+        return folders, names
+    if names is not None:
+        raise ConfigError("methods are named by --names and by -p NAME=FOLDER; do it in one way")
+    return folders, [name or folder.resolve().name for (name, _), folder in zip(parts, folders, strict=True)]
+
+
+def _split(text: str) -> tuple[str, str]:
+    name, equals, folder = text.partition("=")
+    return (name, folder) if equals else ("", text)

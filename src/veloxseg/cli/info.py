@@ -6,6 +6,7 @@ Nothing is computed.
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +26,14 @@ SUMMARY = "what a model, run or data set is; the presets and their cost; what is
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", nargs="?", type=Path, metavar="PATH", help=f"a MODEL or RUN folder, or CASES: {CASES}")
     add_selection(parser)
+    parser.add_argument("--models", action="store_true", help="list the models that come with VeloxSeg")
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
 
 
 def run(arguments: argparse.Namespace) -> None:
+    if arguments.models:
+        print_models(as_json=arguments.json)
+        return
     if arguments.path is None:
         presets, runtimes, extras = preset_costs(), runtimes_here(), installed()
         if arguments.json:
@@ -82,6 +87,25 @@ def print_presets(rows: list[dict[str, Any]]) -> None:
     say(f"\n{WHY_THEY_DIFFER}")
 
 
+def print_models(*, as_json: bool) -> None:
+    """The shipped models, by name."""
+    from veloxseg.machine import NOTICE
+    from veloxseg.shipped import cards
+
+    if as_json:
+        say(json.dumps({name: asdict(card) for name, card in cards().items()}, indent=2, ensure_ascii=False))
+        return
+    for name, card in cards().items():
+        scores, low, high = card.scores, *card.scores.interval
+        say(f"{name:20s} {card.title}")
+        say(f"{'':20s} finds {card.finds}")
+        say(
+            f"{'':20s} Dice {scores.dice:.3f} ({low:.3f} to {high:.3f}) on {scores.patients} unseen patients, "
+            f"least {scores.least:.2f}; {card.licence}"
+        )
+    say(f"\nveloxseg predict -m NAME ... takes them, veloxseg info NAME tells more; {NOTICE}")
+
+
 def print_installation(runtimes: dict[str, str], extras: dict[str, bool]) -> None:
     """What computes here, the fastest first, and which extras are there."""
     say("\nruntimes here, the fastest first:")
@@ -95,7 +119,12 @@ def print_installation(runtimes: dict[str, str], extras: dict[str, bool]) -> Non
 
 
 def describe(path: Path, selection: "Selection") -> dict[str, Any]:
-    """The facts about a folder, by what is in it."""
+    """The facts about a folder, by what is in it, or about a shipped model."""
+    from veloxseg.shipped import cards, located
+
+    named, path = str(path), located(path)
+    if named in cards() and path != Path(named):
+        return describe_model(path) | {"card": asdict(cards()[named])}
     if not path.exists():
         raise DatasetError(f"{path} does not exist; give a MODEL, RUN, PREPARED or data-set folder")
     from veloxseg.dataset.layouts.prepared import recognises
@@ -132,7 +161,6 @@ def describe_model(path: Path) -> dict[str, Any]:
     from veloxseg.files import sha256
     from veloxseg.model_folder import ModelFolder, members
     from veloxseg.runtimes import usable_runtimes
-    from veloxseg.runtimes.native.runtime import instruction_set
 
     together = members(path)
     if together != [path]:
@@ -147,7 +175,7 @@ def describe_model(path: Path) -> dict[str, Any]:
         "patch": list(plan.patch),
         "spacing mm": list(plan.spacing),
         "runtimes here": usable_runtimes(folder) or _why_none(folder),
-        "native kernels": instruction_set() or "none for this processor",
+        "native kernels": _native(folder),
         "network": folder.network,
         "provenance": {name: value for name, value in folder.provenance.items() if name != "learning"},
         "learnt from": describe_learning(folder.learning),
@@ -155,6 +183,17 @@ def describe_model(path: Path) -> dict[str, Any]:
     if folder.weights.is_file():
         facts["weights SHA-256"] = sha256(folder.weights)
     return facts
+
+
+def _native(folder: "ModelFolder") -> str:
+    """The instruction set, and why it does not compute this model if it does not."""
+    from veloxseg.runtimes import obstacle
+    from veloxseg.runtimes.native.runtime import instruction_set
+
+    if (found := instruction_set()) is None:
+        return "none for this processor"
+    reason = obstacle(folder, "native")
+    return found if reason is None else f"{found}, not for this model: {str(reason).partition(';')[0]}"
 
 
 def _why_none(folder: "ModelFolder") -> str:

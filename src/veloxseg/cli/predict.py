@@ -44,7 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--overlap", type=share, default=0.5, metavar="F", help="of neighbouring windows, 0 to 1 (default 0.5)"
     )
-    parser.add_argument("--mirror", action="store_true", help="mean over 8 mirror images, 8 times the work")
+    parser.add_argument(
+        "--mirror",
+        action=argparse.BooleanOptionalAction,
+        help="mean over 8 mirror images, 8 times the work; default: as the model says",
+    )
     parser.add_argument("--max-ram", type=size, metavar="GB", help="stay below; refuse what cannot")
     parser.add_argument("--probabilities", action="store_true", help="write them too")
     parser.add_argument("--remove-smaller", type=amount, default=0.0, metavar="ML", help="drop smaller components")

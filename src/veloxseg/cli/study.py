@@ -79,7 +79,9 @@ def list_studies(name: str | None) -> None:
 
     if name is None:
         for entry in CONTENTS:
-            say(f"{entry.place}\n    {entry.what}\n    {entry.command}")
+            commands = entry.command.replace("; ", "\n    ")
+            say(f"{entry.place}\n    {entry.what}\n    {commands}")
+        say("\n`veloxseg study list NAME` tells the rows of a table and their settings")
         return
     table = find_table(name, ("ct", "pet"))
     say(f"{table.title} ({table.place})" if table.place else table.title)

@@ -95,14 +95,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def train_once(arguments: argparse.Namespace, settings: dict[str, Any]) -> int:
     from veloxseg.train.loop import train
-    from veloxseg.train.run_folder import Run
-    from veloxseg.train.settings import short
 
-    begun = arguments.resume and Run(arguments.output).exists
     train(
         arguments.prepared,
         arguments.output,
-        settings if begun else short(settings),
+        settings,
         resume=arguments.resume,
         accelerator=arguments.accelerator,
         devices=int(arguments.devices) if _is_count(arguments.devices) else arguments.devices,

@@ -15,6 +15,7 @@ from veloxseg.errors import DatasetError
 __all__ = ["Split", "assign_splits", "make_folds"]
 
 SHARES = {"train": 6, "validation": 2, "test": 2}  # the paper's 6:2:2
+BESIDE_A_TEST = {"train": 7, "validation": 1}  # with test cases of its own; validation only watches, patients teach
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,9 @@ def assign_splits(cases: Sequence[Case], seed: int) -> dict[str, str]:
                 f"patient {case.patient} is in {given[case.patient]} and {case.split}; keep a patient's cases together"
             )
     taken = set(given.values())
-    # a data set that only sets its test cases apart leaves the other two parts, 6:2, to us
-    wanted = {name: share for name, share in SHARES.items() if name not in taken}
+    # a data set that only sets its test cases apart leaves the other two parts to us
+    shares = BESIDE_A_TEST if taken == {"test"} else SHARES
+    wanted = {name: share for name, share in shares.items() if name not in taken}
     if not wanted or "train" in taken:
         wanted = {"train": 1}
     free = _shuffled({case.patient for case in cases} - given.keys(), seed)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
+from veloxseg.kernels.mixing import has_mixing, mix
 from veloxseg.model.config import STAGES, STRIDES, NetworkConfig
 from veloxseg.model.jlc import jlc_stage
 from veloxseg.model.layers import Conv3d, InstanceNorm
@@ -39,6 +40,9 @@ class Join(nn.Sequential):
         super().__init__(Conv3d(inputs, outputs, 1), InstanceNorm())
 
     def forward(self, e_MBXYZC: Tensor) -> Tensor:
+        parts = e_MBXYZC.unbind()
+        if has_mixing(parts, self[0]):
+            return mix(parts, self[0])
         concatenated_BCXYZ = (
             e_MBXYZC.permute(1, 2, 3, 4, 0, 5).flatten(4).movedim(-1, 1)
         )  # B X Y Z (M C) → B (M C) X Y Z

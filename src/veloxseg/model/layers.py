@@ -13,6 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from veloxseg.kernels.calling import kernels_for
+from veloxseg.kernels.mixing import has_norm, instance_norm
+from veloxseg.kernels.voxels import cells_of, voxels_of
+
 __all__ = [
     "CellConv3d",
     "Conv3d",
@@ -62,6 +66,9 @@ class CellConv3d(Conv3d):
             return super().forward(x_BCXYZ)
         batch, channels, *size = x_BCXYZ.shape
         side = self.kernel_size[0]
+        if kernels_for(x_BCXYZ, self.weight) is not None and not x_BCXYZ.requires_grad:
+            flat = cells_of(x_BCXYZ, side).movedim(1, -1)
+            return F.linear(flat, self.weight.flatten(1), self.bias).movedim(-1, 1)
         nx, ny, nz = (length // side for length in size)
         cells = x_BCXYZ.reshape(batch, channels, nx, side, ny, side, nz, side)
         #   B C X i Y j Z l  →  B X Y Z (C i j l)
@@ -81,6 +88,8 @@ class InstanceNorm(nn.Module):
     def forward(self, x_BCXYZ: Tensor) -> Tensor:
         if x_BCXYZ.dtype in (torch.bfloat16, torch.float16):
             x_BCXYZ = x_BCXYZ.float()
+        if has_norm(x_BCXYZ):
+            return instance_norm(x_BCXYZ)
         if x_BCXYZ.requires_grad and torch.is_grad_enabled() and not torch.compiler.is_compiling():
             return _Normalise.apply(x_BCXYZ)  # type: ignore[no-untyped-call]
         centred = x_BCXYZ - x_BCXYZ.mean(SPACE, keepdim=True)
@@ -170,11 +179,15 @@ class NormLinear(ModalityLinear):
 
     def forward(self, x_MBXYZC: Tensor) -> Tensor:
         normal = F.layer_norm(x_MBXYZC, x_MBXYZC.shape[-1:], eps=1e-6)
+        return self.multiply(normal, *self.folded())
+
+    def folded(self) -> tuple[Tensor, Tensor]:
+        """The weight (M, C, C) and bias (M, 1, C) of the linear map of the plainly normalised input."""
         weight_MCC = self.weight.mT
         bias_M1C = self.norm_bias[:, None] @ weight_MCC
         if self.bias is not None:
             bias_M1C = bias_M1C + self.bias[:, None]
-        return self.multiply(normal, self.norm_weight[..., None] * weight_MCC, bias_M1C)
+        return self.norm_weight[..., None] * weight_MCC, bias_M1C
 
 
 class PixelShuffle3d(nn.Module):
@@ -185,6 +198,8 @@ class PixelShuffle3d(nn.Module):
         self.factor = factor
 
     def forward(self, x_BCXYZ: Tensor) -> Tensor:
+        if kernels_for(x_BCXYZ) is not None:
+            return voxels_of(x_BCXYZ, self.factor)
         batch, _, x, y, z = x_BCXYZ.shape
         r = self.factor
         split = x_BCXYZ.reshape(batch, -1, r, r, r, x, y, z)  # B output i j l X Y Z

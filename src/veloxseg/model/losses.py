@@ -22,9 +22,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from veloxseg.errors import ConfigError, shown
+from veloxseg.kernels.calling import kernels_for
+from veloxseg.kernels.voxels import two_class_gradient, two_class_sums
 from veloxseg.model.sdkt import SDKTOutput
 
 __all__ = [
@@ -182,10 +185,40 @@ class _TwoClassLoss(torch.autograd.Function):
         return d_BN.view(ctx.shape), None, None
 
 
+class _FastTwoClassLoss(torch.autograd.Function):
+    """The same by kernels of our own, with sums in float64."""
+
+    @staticmethod
+    def forward(ctx: Any, difference_B1XYZ: Tensor, label_BXYZ: Tensor, batch_dice: bool) -> tuple[Tensor, Tensor]:
+        d_BN, t_BN = difference_B1XYZ.flatten(1), label_BXYZ.to(torch.uint8).flatten(1).contiguous()
+        sums_B4 = two_class_sums(d_BN, t_BN)
+        cross_entropy = sums_B4[:, 0].sum() / d_BN.numel()
+        size_B, overlap_B = sums_B4[:, 1] + sums_B4[:, 2], sums_B4[:, 3]
+        if batch_dice:
+            size_B, overlap_B = size_B.sum(0, keepdim=True), overlap_B.sum(0, keepdim=True)
+        size_B = size_B + SMOOTH
+        dice_B = (2 * overlap_B + SMOOTH) / size_B
+        ctx.save_for_backward(d_BN, t_BN, dice_B, size_B)
+        ctx.shape = difference_B1XYZ.shape
+        return cross_entropy.float(), (1 - dice_B).mean().float()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        d_BN, t_BN, dice_B, size_B = ctx.saved_tensors
+        of_cross_entropy, of_dice = gradients
+        once_B = of_dice / len(size_B) / size_B
+        both = (dice_B * once_B).expand(len(d_BN)).tolist()  # with batch_dice there is one sample for all
+        once = once_B.expand(len(d_BN)).tolist()
+        gradient = two_class_gradient(d_BN, t_BN, float(of_cross_entropy) / d_BN.numel(), both, once)
+        return gradient.view(ctx.shape), None, None
+
+
 def two_class_loss(scores_BKXYZ: Tensor, label_BXYZ: Tensor, *, batch_dice: bool = False) -> tuple[Tensor, Tensor]:
     """`segmentation_loss` of labels 0 and 1, in its short form; scores are two logits or their difference."""
     difference = scores_BKXYZ if scores_BKXYZ.shape[1] == 1 else scores_BKXYZ[:, 1:] - scores_BKXYZ[:, :1]
-    return _TwoClassLoss.apply(difference.contiguous(), label_BXYZ, batch_dice)  # type: ignore[no-untyped-call]
+    form = _TwoClassLoss if kernels_for(difference) is None else _FastTwoClassLoss
+    return form.apply(difference.contiguous(), label_BXYZ, batch_dice)  # type: ignore[no-untyped-call]
 
 
 # A loss is a function (logits, label, target) → two terms, and a line here; a loss of one term gives 0 as the other.

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from veloxseg.kernels.attention import has_attention, window_attention
 from veloxseg.model.config import NetworkConfig
 from veloxseg.model.layers import Dropout, ModalityLinear, NormLinear
 from veloxseg.model.windows import gather, scatter, upsampling_matrix, window_count
@@ -106,17 +107,24 @@ class PairedWindowAttention(nn.Module):
     def forward(self, x_MBXYZC: Tensor) -> Tensor:
         blocks = self.qkv(x_MBXYZC).chunk(len(self.pairs), -1)
         windows_BWLC = torch.cat([gather(block, pair) for block, pair in zip(blocks, self.pairs, strict=True)], 1)
-        q, k, v = (
-            part.unflatten(-1, (self.heads, -1)).flatten(0, 1).transpose(1, 2)  # B W L (H C) → (B W) H L C
-            for part in windows_BWLC.split(self.sizes, -1)
-        )
-        attended_NHLC = self.attention(q, k, v, self.bias())
         batch, windows, modalities = *windows_BWLC.shape[:2], x_MBXYZC.shape[0]
-        #   (B W) H (M L) C → B W M L (H C)
-        attended_BWMLC = attended_NHLC.transpose(1, 2).reshape(batch, windows, modalities, -1, self.sizes[-1])
+        #   (B W) (M L) (H C) → B W M L (H C)
+        attended_BWMLC = self.attend(windows_BWLC.flatten(0, 1)).reshape(batch, windows, modalities, -1, self.sizes[-1])
         counts = [math.prod(window_count(pair, self.feature)) for pair in self.pairs]
         scales = [
             scatter(part, pair, self.feature, getattr(self, f"upsampling_{i}"))
             for i, (part, pair) in enumerate(zip(attended_BWMLC.split(counts, 1), self.pairs, strict=True))
         ]
         return self.mixer(torch.cat(scales, -1))
+
+    def attend(self, tokens_NLC: Tensor) -> Tensor:
+        """Attention within each window, (N, L, H·C); in training by a kernel of our own, which stores no weights."""
+        dk, _, dv = (size // self.heads for size in self.sizes)
+        if has_attention(tokens_NLC, dk, dv):
+            rate = self.attention.dropout.rate if self.training else 0.0
+            return window_attention(tokens_NLC, self.bias()[0], dk, dv, rate)
+        q, k, v = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # N L (H C) → N H L C
+            for part in tokens_NLC.split(self.sizes, -1)
+        )
+        return self.attention(q, k, v, self.bias()).transpose(1, 2).flatten(2)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from veloxseg.errors import ConfigError
+from veloxseg.kernels.mixing import has_mixing, mix
 from veloxseg.model.config import STAGES, NetworkConfig
 from veloxseg.model.decoder import Decoder, logit_difference, voxel_head
 from veloxseg.model.encoder import Features
@@ -48,7 +49,12 @@ class TextureTeacher(nn.Module):
         for k in range(STAGES):
             fused, modal = features[k]
             assert modal is not None
-            encoded.append(self.inputs[k](torch.cat([modal[modality].movedim(-1, 1), fused], 1)))
+            parts = (modal[modality], fused.movedim(1, -1))
+            conv, norm = self.inputs[k].children()
+            if has_mixing(parts, conv):
+                encoded.append(mix(parts, conv))
+            else:
+                encoded.append(norm(conv(torch.cat(parts, -1).movedim(-1, 1))))
         decoded = self.decoder(encoded)[0]
         return self.head(decoded), decoded
 

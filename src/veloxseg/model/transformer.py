@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from veloxseg.kernels.feed_forward import has_feed_forward, token_feed_forward
 from veloxseg.model.config import STRIDES, NetworkConfig
 from veloxseg.model.layers import CellConv3d, Dropout, ModalityLinear, NormLinear
 from veloxseg.model.pwa import PairedWindowAttention
@@ -66,8 +67,21 @@ class TransformerBlock(nn.Module):
     def forward(self, e_MBXYZC: Tensor) -> Tensor:
         a = e_MBXYZC + self.dropout(self.attention(e_MBXYZC))
         b = e_MBXYZC + self._drop_path(a)
+        if has_feed_forward(b, b.shape[-1], self.expand.weight.shape[1]):
+            return self.feed_forward_fast(b)
         hidden = self.dropout(F.gelu(self.expand(b)))
         return b + self._drop_path(self.dropout(self.reduce(hidden)))
+
+    def feed_forward_fast(self, b_MBXYZC: Tensor) -> Tensor:
+        """The last two lines by a kernel of our own, in training."""
+        weight1, bias1 = self.expand.folded()
+        assert self.reduce.bias is not None
+        whole = self.drop_path == 0 or not self.training  # else the branch may be left out, so b is added here
+        branch = token_feed_forward(
+            b_MBXYZC, weight1, bias1[:, 0], self.reduce.weight.mT, self.reduce.bias,
+            self.dropout.rate if self.training else 0.0, residual=whole,
+        )  # fmt: skip
+        return branch if whole else b_MBXYZC + self._drop_path(branch)
 
     def _drop_path(self, x_MBXYZC: Tensor) -> Tensor:
         """Stochastic depth: leaves the branch out for some modalities and samples, in training."""

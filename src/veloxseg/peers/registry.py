@@ -7,14 +7,14 @@ Importing this module imports neither torch nor MONAI: a peer's module is loaded
 
 import importlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from veloxseg.errors import ConfigError
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
-__all__ = ["PEERS", "Peer", "build_peer"]
+__all__ = ["FOUNDATION", "PEERS", "Peer", "build_peer", "read_pretrained"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +28,10 @@ class Peer:
     year: int
     source: str
     closeness: str
+    family: str = "basic"  # as the paper groups them: basic, multimodal or lightweight
+    weights: str = ""  # where those are to be had that it starts from; "" for a peer that is trained from scratch
+    reader: str = ""  # "module:function" that reads them
+    kind: str = "CNN"  # what it computes with: CNN, Transformer, CNN-Transformer, CNN-KAN, CNN-Mamba, CNN-RWKV
 
 
 MONAI = "MONAI's implementation"
@@ -52,6 +56,7 @@ PEERS: dict[str, Peer] = {
         year=2018,
         source=MONAI + " (UNet), widths 8 to 128, 2 residual units",
         closeness="not in the paper's table; a UNet of a cost like VeloxSeg's, for training beside it",
+        family="lightweight",
     ),
     "vnet": Peer(
         build="monai_peers:vnet",
@@ -79,6 +84,7 @@ PEERS: dict[str, Peer] = {
         year=2022,
         source=MONAI,
         closeness="MACs equal; parameters 0.02 % above the published ones",
+        kind="CNN-Transformer",
     ),
     "swin-unetr": Peer(
         build="monai_peers:swin_unetr",
@@ -88,6 +94,7 @@ PEERS: dict[str, Peer] = {
         year=2021,
         source=MONAI + ", feature size 24",
         closeness=EXACT,
+        kind="CNN-Transformer",
     ),
     "segresnet": Peer(
         build="monai_peers:segresnet",
@@ -115,6 +122,7 @@ PEERS: dict[str, Peer] = {
         year=2024,
         source=OURS,
         closeness=EXACT,
+        kind="CNN-Transformer",
     ),
     "unetr++": Peer(
         build="unetrpp:build",
@@ -124,6 +132,7 @@ PEERS: dict[str, Peer] = {
         year=2024,
         source=OURS,
         closeness=EXACT,
+        kind="CNN-Transformer",
     ),
     "u-kan": Peer(
         build="ukan:build",
@@ -133,6 +142,7 @@ PEERS: dict[str, Peer] = {
         year=2025,
         source=OURS,
         closeness=EXACT,
+        kind="CNN-KAN",
     ),
     "nestedformer": Peer(
         build="nestedformer:build",
@@ -142,6 +152,8 @@ PEERS: dict[str, Peer] = {
         year=2022,
         source=OURS,
         closeness=EXACT,
+        family="multimodal",
+        kind="CNN-Transformer",
     ),
     "a2fseg": Peer(
         build="a2fseg:build",
@@ -151,6 +163,7 @@ PEERS: dict[str, Peer] = {
         year=2023,
         source=OURS,
         closeness="parameters equal; MACs 0.06 % below the published ones",
+        family="multimodal",
     ),
     "h-denseformer": Peer(
         build="hdenseformer:build",
@@ -160,6 +173,8 @@ PEERS: dict[str, Peer] = {
         year=2023,
         source=OURS,
         closeness="parameters equal; MACs 0.02 % below the published ones",
+        family="multimodal",
+        kind="CNN-Transformer",
     ),
     "segformer-3d": Peer(
         build="segformer3d:build",
@@ -169,6 +184,8 @@ PEERS: dict[str, Peer] = {
         year=2024,
         source=OURS,
         closeness=EXACT,
+        family="lightweight",
+        kind="Transformer",
     ),
     "slim-unetr": Peer(
         build="slim_unetr:build",
@@ -178,6 +195,8 @@ PEERS: dict[str, Peer] = {
         year=2024,
         source=OURS,
         closeness=EXACT,
+        family="lightweight",
+        kind="CNN-Transformer",
     ),
     "superlightnet": Peer(
         build="superlightnet:build",
@@ -187,6 +206,7 @@ PEERS: dict[str, Peer] = {
         year=2025,
         source=OURS,
         closeness=EXACT,
+        family="lightweight",
     ),
     "hcma-unet": Peer(
         build="hcma_unet:build",
@@ -196,6 +216,8 @@ PEERS: dict[str, Peer] = {
         year=2025,
         source=OURS + ", the scan in plain PyTorch",
         closeness=EXACT,
+        family="lightweight",
+        kind="CNN-Mamba",
     ),
     "u-rwkv": Peer(
         build="urwkv:build",
@@ -205,15 +227,43 @@ PEERS: dict[str, Peer] = {
         year=2025,
         source=OURS + ", the scan in plain PyTorch",
         closeness="parameters equal; MACs 0.1 % below the published ones",
+        family="lightweight",
+        kind="CNN-RWKV",
     ),
+}
+
+# Pre-trained elsewhere: `study peers` and `benchmark --models all` pass them by, as a user has to bring the weights.
+FOUNDATION: dict[str, Peer] = {
+    "dinov3-l": Peer(
+        build="dinov3:build",
+        title="DINOv3-L",
+        paper="Siméoni et al., DINOv3",
+        venue="arXiv",
+        year=2025,
+        source=OURS + "; frozen, on axial slices, with a linear head",
+        closeness="the paper does not say how it fed slices and modalities",
+        family="foundation",
+        kind="Transformer",
+        weights="huggingface.co/facebook/dinov3-vitl16-pretrain-lvd1689m (model.safetensors, by its licence)",
+        reader="dinov3:read_weights",
+    )
 }
 
 
 def build_peer(name: str, in_channels: tuple[int, ...], classes: int, patch: tuple[int, int, int]) -> "nn.Module":
     """The network `name`: (B, sum(in_channels), *patch) -> (B, classes, *patch), logits."""
-    if name not in PEERS:
-        raise ConfigError(f"there is no peer {name!r}; choose one of {', '.join(sorted(PEERS))}")
-    module, _, function = PEERS[name].build.partition(":")
-    return getattr(importlib.import_module(f"veloxseg.peers.{module}"), function)(
-        tuple(in_channels), classes, tuple(patch)
-    )
+    known = PEERS | FOUNDATION
+    if name not in known:
+        raise ConfigError(f"there is no peer {name!r}; choose one of {', '.join(sorted(known))}")
+    return _load(known[name].build)(tuple(in_channels), classes, tuple(patch))
+
+
+def read_pretrained(name: str, path: str) -> "dict[str, Tensor] | None":
+    """Tensors of a foundation model from the file that its authors released; None if `name` is none."""
+    peer = FOUNDATION.get(name)
+    return None if peer is None else _load(peer.reader)(path)
+
+
+def _load(place: str) -> Any:
+    module, _, function = place.partition(":")
+    return getattr(importlib.import_module(f"veloxseg.peers.{module}"), function)

@@ -47,7 +47,7 @@ class Options:
     """What the user decides about a prediction."""
 
     overlap: Share = 0.5  # of neighbouring windows
-    mirror: bool = False  # mean over the eight mirror images, eight times the work
+    mirror: bool | None = None  # mean over the eight mirror images, eight times the work; None: as the model says
     probabilities: bool = False
     remove_smaller: Millilitres = 0.0  # smaller components are dropped
     keep_largest: bool = False
@@ -99,7 +99,7 @@ class Predictor:
         self.decoding = Decoding(self.plan)
         opened = [open_runtime(folder, runtime, threads=threads, device=device) for folder in self.folders]
         self.runtime: Runtime = opened[0] if len(opened) == 1 else Ensemble(opened)
-        if self.options.mirror:
+        if self.plan.mirror if self.options.mirror is None else self.options.mirror:
             self.runtime = Mirrored(self.runtime, _mirror_axes(self.plan))
         self.may_miss = _may_miss(self.folders)
         self._models = [model_record(folder, member.name) for folder, member in zip(self.folders, opened, strict=True)]
@@ -259,7 +259,7 @@ def _common_plan(folders: Sequence[ModelFolder]) -> Plan:
     first = folders[0].plan
     for folder in folders[1:]:
         plan = folder.plan
-        for what in ("pipeline", "modalities", "spacing", "patch", "labels", "regions", "nnunet"):
+        for what in ("pipeline", "modalities", "spacing", "patch", "labels", "regions", "nnunet", "mirror"):
             if getattr(plan, what) != getattr(first, what):
                 raise ConfigError(
                     f"{folder.path} and {folders[0].path} differ in {what}; an ensemble needs models of one plan"

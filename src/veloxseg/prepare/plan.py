@@ -93,6 +93,7 @@ class Plan:
     format: int = FORMATS["veloxseg"]
     pipeline: Annotated[str, OneOf(*FORMATS)] = "veloxseg"
     nnunet: NnunetSteps | None = None
+    mirror: bool = False  # whether prediction takes the mean over mirror images unless it is told otherwise
     why: str = ""  # what the planner decided that a user may want otherwise, in words
 
     def __post_init__(self) -> None:
@@ -126,7 +127,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """What a plan does not have is left out, as before there was such a thing: the hash of an old plan stays."""
         value = asdict(self)
-        unused = [name for name in ("merged", "nnunet", "why") if not value[name]]
+        unused = [name for name in ("merged", "nnunet", "mirror", "why") if not value[name]]
         unused += [] if self.nnunet else ["pipeline"]
         return {name: entry for name, entry in value.items() if name not in unused}
 

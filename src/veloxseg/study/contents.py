@@ -16,7 +16,7 @@ CONTENTS = (
     Entry(
         "Figure 1 (fig:dice_thr)",
         "Dice against throughput and against parameters, families marked",
-        "veloxseg benchmark --models b,s,slim-unetr --plot DIR",
+        "veloxseg study peers PREPARED -o STUDY; veloxseg benchmark --dice STUDY --plot DIR",
     ),
     Entry("Figure 2 (fig:overview)", "the architecture", "docs/method.md, docs/images/architecture.svg"),
     Entry("Figure 3 (fig:method_pwa), fig:detail_pwa", "paired window attention", "docs/method.md, model/pwa.py"),
@@ -29,6 +29,17 @@ CONTENTS = (
         "tab:pet/ct_segmentation_performance",
         "Dice, HD95, precision, recall beside 16 peers on PET/CT",
         "veloxseg study peers PREPARED -o STUDY",
+    ),
+    Entry(
+        "tab:pet/ct_segmentation_performance, SAM-Med3D",
+        "zero-shot by clicks from the label, CT or PET",
+        "veloxseg prompt CASES -w WEIGHTS -o MASKS --modality pet; "
+        "veloxseg evaluate -p sam-med3d=MASKS -l CASES -o REPORT",
+    ),
+    Entry(
+        "tab:pet/ct_segmentation_performance, DINOv3-L",
+        "a frozen 2-D backbone on slices, a linear head",
+        "veloxseg train PREPARED -o RUN --model dinov3-l --init WEIGHTS",
     ),
     Entry("tab:module_ablation", "module ablation", "veloxseg study modules PREPARED -o STUDY"),
     Entry(

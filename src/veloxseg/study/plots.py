@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from textwrap import fill
 from typing import Any
 
+from veloxseg.evaluate.statistics import Summary
 from veloxseg.study.results import Outcome
-from veloxseg.study.tables import Table
+from veloxseg.study.table import Table
 
 __all__ = ["draw_table"]
 
@@ -40,10 +41,20 @@ def _draw_ours(axes: Any, outcomes: Sequence[Outcome]) -> None:
         if len(seeds) > 1:
             axes.scatter(list(seeds.values()), [place] * len(seeds), s=12, color=colour, alpha=0.6, marker="|")
         axes.scatter([summary.mean], [place], s=34, color=colour, zorder=3)
+        if outcome.external:
+            _draw_external(axes, outcome.summary(external=True), place + 0.22, colour)
     cases = max(len(outcome.values()) for outcome in outcomes)
     axes.axvline(outcomes[0].summary().mean, color=FIRST, lw=0.7, ls=":", zorder=0)
-    axes.set_xlabel(f"Dice here, {cases} unseen cases; line: 95 % interval, ticks: seeds", fontsize=8)
+    words = f"Dice here, {cases} unseen case{'' if cases == 1 else 's'}; line: 95 % interval, ticks: seeds"
+    if any(outcome.external for outcome in outcomes):
+        words += "\nsquare: external cases"
+    axes.set_xlabel(words, fontsize=8)
     _style(axes)
+
+
+def _draw_external(axes: Any, summary: Summary, place: float, colour: str) -> None:
+    axes.plot([summary.low, summary.high], [place, place], color=colour, lw=1.2, alpha=0.5, solid_capstyle="butt")
+    axes.scatter([summary.mean], [place], s=26, marker="s", facecolor="white", edgecolor=colour, zorder=3)
 
 
 def _draw_paper(axes: Any, outcomes: Sequence[Outcome], printed: Sequence[str]) -> None:

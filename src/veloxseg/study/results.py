@@ -6,7 +6,7 @@ number (Holm); see evaluate/statistics.py.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,9 @@ from typing import Any
 from veloxseg.evaluate.metrics import PRIMARY
 from veloxseg.evaluate.statistics import Comparison, Summary, compare, holm, summarise
 from veloxseg.files import read_json
-from veloxseg.study.tables import Row, Table
+from veloxseg.study.table import Row, Table
 
-__all__ = ["SHOWN", "Outcome", "collect", "comparisons"]
+__all__ = ["SHOWN", "Findings", "Outcome", "collect", "comparisons", "find_out"]
 
 SHOWN = ("dice", "hd95_mm", "nsd", "precision", "recall")
 
@@ -29,6 +29,22 @@ class Outcome:
     scores: tuple[dict[str, Any], ...]  # scores.json of each
     training: tuple[dict[str, Any], ...]
     external: tuple[dict[str, Any], ...] = ()
+    pruned: tuple[dict[str, Any], ...] = ()  # widths.json of each, where the row is pruned
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those of its first training; a path of this machine becomes one below STUDY."""
+        settings = dict(self.training[0]["settings"])
+        if settings.get("init"):
+            parts = Path(settings["init"]).parts
+            settings["init"] = "/".join(("STUDY", *parts[-4:]))  # runs/ROW/seedS/pruned
+        return settings
+
+    @property
+    def widths(self) -> list[dict[str, float]]:
+        """What pruning kept, by depth: the mean over its runs."""
+        stages: Iterable[tuple[dict[str, float], ...]] = zip(*(run["widths"] for run in self.pruned), strict=True)
+        return [{name: math.fsum(run[name] for run in runs) / len(runs) for name in runs[0]} for runs in stages]
 
     def values(self, metric: str = PRIMARY, *, external: bool = False) -> dict[str, float]:
         """Case → its score."""
@@ -52,10 +68,36 @@ class Outcome:
     def lesions(self) -> list[tuple[float, float]]:
         return [(lesion["volume_ml"], lesion["dice"]) for scores in self.scores for lesion in scores["lesions"]]
 
-    def fact(self, name: str) -> float | None:
-        """A figure of the training (parameters, seconds, …), the mean over its runs."""
+    def fact(self, name: str, unit: float = 1.0) -> float | None:
+        """A figure of the training (parameters, seconds, …) in some unit, the mean over its runs."""
         values = [run[name] for run in self.training if run.get(name) is not None]
-        return math.fsum(values) / len(values) if values else None
+        return math.fsum(values) / len(values) / unit if values else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """All that is told of a study."""
+
+    table: Table
+    outcomes: list[Outcome]  # the table's first row in front
+    tested: dict[str, Comparison]  # row → its test against the first
+    external: dict[str, Comparison]
+    command: str
+
+    @property
+    def has_paper(self) -> bool:
+        return any(outcome.row.paper for outcome in self.outcomes)
+
+
+def find_out(table: Table, study: Path, command: str) -> Findings:
+    outcomes = collect(table, study)
+    return Findings(
+        table=table,
+        outcomes=outcomes,
+        tested=comparisons(outcomes),
+        external=comparisons([outcome for outcome in outcomes if outcome.external], external=True),
+        command=command,
+    )
 
 
 def _of(structures: Mapping[str, Mapping[str, float | None]], metric: str) -> list[float]:
@@ -79,12 +121,15 @@ def collect(table: Table, study: Path) -> list[Outcome]:
                     row=row,
                     scores=tuple(read_json(run / "scores.json") for run in runs),
                     training=tuple(read_json(run / "training.json") for run in runs),
-                    external=tuple(
-                        read_json(run / "external.json") for run in runs if (run / "external.json").is_file()
-                    ),
+                    external=_read_those_there(runs, "external.json"),
+                    pruned=_read_those_there(runs, "pruned/widths.json"),
                 )
             )
     return outcomes
+
+
+def _read_those_there(runs: Iterable[Path], name: str) -> tuple[dict[str, Any], ...]:
+    return tuple(read_json(run / name) for run in runs if (run / name).is_file())
 
 
 def comparisons(outcomes: Sequence[Outcome], *, external: bool = False) -> dict[str, Comparison]:

@@ -27,12 +27,13 @@ from veloxseg.image import Volume, write
 from veloxseg.machine import allowed_cores
 from veloxseg.prepare.store import Prepared
 from veloxseg.study.page import write_pages
-from veloxseg.study.tables import Row, Table, choose_rows, find_table
+from veloxseg.study.table import Row, Table, choose_rows
+from veloxseg.study.tables import find_table
 from veloxseg.study.worker import Job, failure_of, run_job
 from veloxseg.train.folds import choose_folds
 from veloxseg.train.recipe import network_settings, trained_plan
 from veloxseg.train.run_folder import data_hash
-from veloxseg.train.settings import make_recipe, setting_text, short
+from veloxseg.train.settings import make_recipe, setting_text
 
 __all__ = ["Request", "run_study", "settings_of", "steps_settings"]
 
@@ -124,7 +125,7 @@ def settings_of(request: Request, table: Table, row: Row, seed: int, fold: int |
         asked["max_minutes"] = request.minutes
     if request.steps is not None:
         asked |= steps_settings(request.steps)
-    settings = short(asked | request.settings | table.settings_of(row) | {"seed": seed})
+    settings = asked | request.settings | table.settings_of(row) | {"seed": seed}
     if fold is not None and settings.get("select") == "best":
         raise ConfigError("select=best would choose an epoch by the cases that are scored; leave it out with --folds")
     return settings
@@ -306,7 +307,7 @@ def _command(request: Request) -> str:
             words += [f"--{name}", *map(str, values)]
     words += [] if request.steps is None else ["--steps", str(request.steps)]
     words += [] if request.minutes is None else ["--minutes", f"{request.minutes:g}"]
-    words += [] if request.external is None else ["--external", "PREPARED2"]
+    words += [] if request.external is None else ["--external", "CASES"]
     if request.settings:
         words += ["--set", *(f"{name}={setting_text(value)}" for name, value in request.settings.items())]
     return " ".join(words)

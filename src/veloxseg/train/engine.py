@@ -20,6 +20,7 @@ import torch
 
 from veloxseg.console import set_quiet
 from veloxseg.errors import ConfigError, shown
+from veloxseg.machine import keep_freed_memory
 from veloxseg.train.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def start_engine(recipe: Recipe, *, accelerator: str, devices: int | str, nodes:
         logging.getLogger(name).setLevel(logging.WARNING)
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
+    keep_freed_memory()
     started = _processes_started()
     if isinstance(devices, int) and started > 1 and started != devices * nodes:
         raise ConfigError(

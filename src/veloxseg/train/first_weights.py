@@ -6,15 +6,17 @@ on: its cases are seen cases of the new model, too.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
 from veloxseg.console import say, warn
 from veloxseg.dataset.seen import Learning
-from veloxseg.errors import ModelError, some
+from veloxseg.errors import ModelError, shown, some
 from veloxseg.files import sha256
 from veloxseg.model_folder import ModelFolder, build_network, load_network
+from veloxseg.peers.registry import read_pretrained
 from veloxseg.prepare.plan import Plan
 
 __all__ = ["FirstWeights", "find_first_weights", "load_first_weights"]
@@ -50,38 +52,65 @@ class FirstWeights:
         say(f"first weights {self.weights_sha256[:12]}: {self.taken} of {self.taken + len(self.left)} tensors fit")
         if self.left:
             warn(f"{len(self.left)} tensors start at random, as their sizes or names differ: {some(self.left)}")
-        if self.modalities != plan.names:
+        if self.modalities and self.modalities != plan.names:
             warn(
                 f"the first model takes {', '.join(self.modalities)}, this one {', '.join(plan.names)}; "
                 "weights are taken by position, not by modality"
             )
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Source:
+    """Weights to start from."""
+
+    weights: Mapping[str, Tensor]
+    name: str  # of the architecture
+    sha256: str
+    modalities: tuple[str, ...]
+    learning: Learning | None
+
+
 def find_first_weights(model: str, architecture: str, network: dict[str, Any]) -> FirstWeights:
-    """What a network of these settings takes from MODEL; nothing at all is an error."""
-    folder = ModelFolder.open(model)
+    """What a network of these settings takes from MODEL, or from a foundation model's file; nothing is an error."""
+    source = _open(model, architecture)
     own = _learnt(build_network(architecture, network))
-    fitting = _fitting(own, load_network(folder))
+    fitting = _fitting(own, source.weights)
     if not fitting:
         raise ModelError(
-            f"no weight of {folder.path} ({folder.architecture}) fits {architecture}; give a model of this network"
+            f"no weight of {shown(model)} ({source.name}) fits {architecture}; give a model of this network"
         )
     return FirstWeights(
-        architecture=folder.architecture,
-        weights_sha256=sha256(folder.weights),
-        modalities=folder.plan.names,
+        architecture=source.name,
+        weights_sha256=source.sha256,
+        modalities=source.modalities,
         taken=len(fitting),
         left=tuple(name for name in own if name not in fitting),
-        learning=folder.learning,
+        learning=source.learning,
     )
 
 
 def load_first_weights(student: nn.Module, model: str, expected: FirstWeights) -> None:
-    """Puts the weights of MODEL into the network, if they are still those that were found when the run was begun."""
+    """Puts the weights into the network, if they are still those that were found when the run was begun."""
+    source = _open(model, expected.architecture)
+    if source.sha256 != expected.weights_sha256:
+        raise ModelError(f"{shown(model)} is not what the run was begun with; restore it, or train in another folder")
+    student.load_state_dict(_fitting(_learnt(student), source.weights), strict=False)
+
+
+def _open(model: str, architecture: str) -> _Source:
+    path = Path(model)
+    ours = (path / "model.json").is_file() or (path / "model" / "model.json").is_file()
+    if not ours and (weights := read_pretrained(architecture, model)) is not None:
+        file = path / "model.safetensors" if path.is_dir() else path
+        return _Source(weights=weights, name=architecture, sha256=sha256(file), modalities=(), learning=None)
     folder = ModelFolder.open(model)
-    if sha256(folder.weights) != expected.weights_sha256:
-        raise ModelError(f"{folder.weights} is not what the run was begun with; restore it, or train in another folder")
-    student.load_state_dict(_fitting(_learnt(student), load_network(folder)), strict=False)
+    return _Source(
+        weights=load_network(folder).state_dict(),
+        name=folder.architecture,
+        sha256=sha256(folder.weights),
+        modalities=folder.plan.names,
+        learning=folder.learning,
+    )
 
 
 def _learnt(network: nn.Module) -> dict[str, Tensor]:
@@ -89,6 +118,5 @@ def _learnt(network: nn.Module) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in network.state_dict().items() if tensor.is_floating_point()}
 
 
-def _fitting(own: Mapping[str, Tensor], first: nn.Module) -> dict[str, Tensor]:
-    weights = first.state_dict()
+def _fitting(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: weights[name] for name, t in own.items() if name in weights and weights[name].shape == t.shape}

@@ -26,7 +26,6 @@ from veloxseg.predict.predictor import Predictor
 from veloxseg.prepare.store import Prepared
 from veloxseg.train.loop import train
 from veloxseg.train.run_folder import Run
-from veloxseg.train.settings import short
 
 __all__ = ["choose_folds", "train_folds"]
 
@@ -100,7 +99,7 @@ def _check_scans(prepared: Path, held_out: dict[int, tuple[str, ...]]) -> None:
 
 def _train_fold(prepared: str | Path, folder: Path, settings: dict[str, Any], resume: bool, accelerator: str) -> None:
     begun = resume and Run(folder).exists
-    asked = settings if begun else {"select": "last", **short(settings)}
+    asked = settings if begun else {"select": "last", **settings}
     train(prepared, folder, asked, resume=resume, accelerator=accelerator)
 
 

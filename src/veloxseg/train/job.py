@@ -11,12 +11,13 @@ from veloxseg.errors import DatasetError
 from veloxseg.model.losses import choose_loss
 from veloxseg.prepare.plan import Plan
 from veloxseg.prepare.store import Prepared
+from veloxseg.train.choose import choose_for
 from veloxseg.train.first_weights import find_first_weights
 from veloxseg.train.going_on import Extension, longer, reconcile
 from veloxseg.train.objective import target_of
 from veloxseg.train.recipe import Recipe, network_settings, trained_plan
 from veloxseg.train.run_folder import Run, StoredSettings, data_hash
-from veloxseg.train.settings import make_recipe
+from veloxseg.train.settings import check_settings, make_recipe
 
 __all__ = ["Job"]
 
@@ -40,7 +41,8 @@ class Job:
         data, run = Prepared.open(prepared), Run(folder)
         data_now, earlier = data_hash(data), run.read_settings() if resume and run.exists else None
         if earlier is None:
-            stored = StoredSettings(data=data_now, settings=make_recipe(settings))
+            choice = choose_for(check_settings(settings), data)
+            stored = StoredSettings(data=data_now, settings=make_recipe(choice.settings), why=choice.why)
         elif data_now != earlier.data:
             raise DatasetError(
                 f"{prepared} is not the data that {folder} was started with; prepare it as before, or train anew"

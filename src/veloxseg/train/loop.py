@@ -239,6 +239,8 @@ def announce(trainer: Trainer) -> None:
         f"patch {'×'.join(map(str, job.plan.patch))}, {len(job.split.train)} training and {len(job.split.validation)} "
         f"validation cases, {trainer.pace.steps_per_epoch} steps per epoch, {trainer.fabric.device}"
     )
+    if job.stored.why and not state.steps:
+        say(f"chosen by veloxseg: {'; '.join(job.stored.why)} (--set changes it)")
     if not job.split.validation:
         say("no validation case in this split: the last epoch becomes the model")
     if job.stored.first_weights is not None and not state.steps and trainer.fabric.is_global_zero:

@@ -19,7 +19,7 @@ from veloxseg.model.pruning import kept_ratios, prune
 from veloxseg.model_folder import ModelFolder, load_network, save_weights
 from veloxseg.train.loop import train
 from veloxseg.train.run_folder import Run
-from veloxseg.train.settings import NETWORK, by_name, short
+from veloxseg.train.settings import NETWORK, by_name
 
 __all__ = ["prune_and_train", "prune_model", "pruned_settings", "read_size", "widths_lines"]
 
@@ -91,7 +91,7 @@ def prune_and_train(
         train(prepared, folder, {}, resume=True)
         return
     settings = pruned_settings(model, folder / "pruned", what, to, _recipe_of(model))
-    train(prepared, folder, short(settings | changes) if "max_minutes" in changes else settings | changes)
+    train(prepared, folder, settings | changes)
 
 
 def _recipe_of(model: str | Path) -> dict[str, Any]:

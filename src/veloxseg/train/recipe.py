@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from veloxseg.errors import ConfigError, did_you_mean, shown
 from veloxseg.model.config import PRESETS, NetworkConfig, windows_for
-from veloxseg.peers.registry import PEERS
+from veloxseg.peers.registry import FOUNDATION, PEERS
 from veloxseg.prepare.plan import Plan
 from veloxseg.schema import Count, OneOf, Range, Share, build, build_some, field_kinds, settle
 
@@ -48,6 +48,8 @@ class Recipe:
     """Probability that a sample loses one modality, so that prediction may lack it."""
     augmentation: Annotated[str, OneOf("paper", "strong", "zoom", "none")] = "paper"
     """The paper's flip along z, a strong set (flips along all axes, rotation, intensities), or none."""
+    mirror: bool = False
+    """Whether the MODEL asks for the mean over eight mirror images: eight times the work of a prediction."""
     batch: Few = 4
     """Patches per step, over all processes."""
     crops: Few = 2
@@ -126,7 +128,8 @@ class Recipe:
 
 # What differs in a training of minutes on a CPU (--max-minutes; experiments/README.md). A rate 16 times the paper's,
 # as there are few steps; no teachers and no deep supervision, as the steps that they cost bring more than they do; no
-# dropout, as nothing is learnt by heart in minutes; Dice over both patches of a step, for smaller false alarms.
+# dropout, as nothing is learnt by heart in minutes; Dice over both patches of a step, for smaller false alarms; the
+# last epoch, as the rate ends near 0 and a choice by few validation cases is chance.
 SHORT: dict[str, Any] = {
     "learning_rate": 4e-3,
     "final_learning_rate": 2e-5,
@@ -135,6 +138,7 @@ SHORT: dict[str, Any] = {
     "deep_supervision": False,
     "dropout": 0.0,
     "batch_dice": True,
+    "select": "last",
 }
 
 
@@ -150,8 +154,8 @@ def choose_modalities(plan: Plan, names: tuple[str, ...]) -> Plan:
 
 
 def trained_plan(plan: Plan, recipe: Recipe) -> Plan:
-    """The plan of the network that the recipe asks for: its modalities, and its patch if that is a setting."""
-    plan = choose_modalities(plan, recipe.modalities)
+    """The plan of the network that the recipe asks for: its modalities, mirroring, and its own patch if it has one."""
+    plan = dataclasses.replace(choose_modalities(plan, recipe.modalities), mirror=recipe.mirror)
     patch = recipe.network.get("patch", plan.patch)
     return plan if patch == plan.patch else dataclasses.replace(plan, patch=patch, windows=windows_for(patch))
 
@@ -160,11 +164,15 @@ def network_settings(recipe: Recipe, plan: Plan) -> tuple[str, dict[str, Any]]:
     """Architecture and settings for `model_folder.build_network`: the preset, fitted to the data, and what was set."""
     count = len(plan.names)
     preset = PRESETS.get(recipe.model.lower())
-    if preset is None and recipe.model not in PEERS:
+    known = [*PEERS, *FOUNDATION]
+    if preset is None and recipe.model not in known:
         raise ConfigError(
-            f"unknown model {shown(recipe.model)!r}{did_you_mean(recipe.model, [*PRESETS, *PEERS])}; "
-            f"choose a preset ({', '.join(PRESETS)}) or a peer ({', '.join(PEERS)})"
+            f"unknown model {shown(recipe.model)!r}{did_you_mean(recipe.model, [*PRESETS, *known])}; "
+            f"choose a preset ({', '.join(PRESETS)}) or a peer ({', '.join(known)})"
         )
+    if recipe.model in FOUNDATION and not recipe.init:
+        source = FOUNDATION[recipe.model].weights
+        raise ConfigError(f"{recipe.model} starts from weights that are not ours: give --init FOLDER, from {source}")
     early = recipe.fusion == "early" or (recipe.fusion == "auto" and preset is not None and preset.modalities == 1)
     sizes: dict[str, Any] = {
         "in_channels": (count,) if early else (1,) * count,

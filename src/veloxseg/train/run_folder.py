@@ -41,11 +41,14 @@ class StoredSettings:
     format: int = FORMAT
     data: str  # the hash of the data that the training was started with
     settings: Recipe
+    why: tuple[str, ...] = ()  # reasons for what was chosen and not asked for (choose.py)
     extended: tuple[Extension, ...] = ()
     first_weights: FirstWeights | None = None
 
     def to_json(self) -> dict[str, Any]:
         value: dict[str, Any] = {"format": self.format, "data": self.data, "settings": self.settings.to_json()}
+        if self.why:
+            value["why"] = list(self.why)
         if self.extended:
             value["extended"] = [asdict(extension) for extension in self.extended]
         if self.first_weights is not None:

@@ -13,7 +13,7 @@ from veloxseg.errors import ConfigError, did_you_mean, shown
 from veloxseg.files import read_json
 from veloxseg.model.config import NetworkConfig
 from veloxseg.schema import build_some, field_kinds, parse
-from veloxseg.train.recipe import SHORT, Recipe
+from veloxseg.train.recipe import Recipe
 
 __all__ = [
     "NETWORK",
@@ -26,7 +26,6 @@ __all__ = [
     "read_toml",
     "recorded_data",
     "setting_text",
-    "short",
     "train_command",
 ]
 
@@ -71,11 +70,6 @@ def make_recipe(settings: Mapping[str, Any]) -> Recipe:
 def by_name(recipe: Recipe) -> dict[str, Any]:
     """The inverse of `make_recipe`."""
     return {name: getattr(recipe, name) for name in RECIPE} | recipe.network
-
-
-def short(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """With `max_minutes`, what a short training changes, wherever the settings leave it open."""
-    return (SHORT if settings.get("max_minutes") is not None else {}) | dict(settings)
 
 
 def read_config(path: str | Path) -> dict[str, Any]:

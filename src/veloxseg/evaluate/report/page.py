@@ -6,7 +6,7 @@ every name from outside is escaped (`html.py`), so a report can be mailed and op
 
 import base64
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from veloxseg.evaluate.metrics import METRICS, PRIMARY
 from veloxseg.evaluate.report import plots, sections
 from veloxseg.evaluate.report.html import Html, data_uri, element
 from veloxseg.evaluate.report.pictures import COLOURS, Picture, draw_case, shown_images
+from veloxseg.evaluate.report.side_by_side import colour_key, side_by_side
 from veloxseg.evaluate.report.tables import PAGE, report_folder, write_tables
 from veloxseg.files import atomic_path
 from veloxseg.image import Geometry, read
@@ -30,16 +31,23 @@ __all__ = ["write_report"]
 
 STANDING = 0.75  # width / height of a coronal picture below which it shows a body from head to thigh
 MOST_IN_HALF = 14  # columns of dots that half of the page's width can hold
+MOST_DRAWN = 12  # cases that are named and get pictures; the page should open in a second
 MOST_PLOTTED = 4  # structures that get plots of their own; with more the page would be all plots
 
 
-def write_report(evaluation: Evaluation, folder: str | Path, images: str | Path | None = None) -> Path:
+def write_report(
+    evaluation: Evaluation, folder: str | Path, images: str | Path | None = None, *, cases: Sequence[str] = ()
+) -> Path:
     """Writes report.html, metrics.json, metrics.csv and per-lesion.csv; `images` are drawn behind the masks.
 
-    Without `images`, those of the data set are drawn, if the labels came as one.
+    Without `images`, those of the data set are drawn, if the labels came as one. `cases` are shown in pictures, at most
+    `MOST_DRAWN` of them; without, the worst, median and best.
     """
     folder = report_folder(folder)
-    page = _page(evaluation, Path(images) if images is not None else None)
+    drawn = tuple(case for case in dict.fromkeys(cases) if case in evaluation.cases)
+    if len(drawn) > MOST_DRAWN:
+        warn(f"pictures are drawn of the first {MOST_DRAWN} of {len(drawn)} cases")
+    page = _page(evaluation, Path(images) if images is not None else None, drawn[:MOST_DRAWN])
     write_tables(evaluation, folder)
     with atomic_path(folder / PAGE) as temporary:
         temporary.write_text(page, encoding="utf-8", errors="backslashreplace")
@@ -59,7 +67,7 @@ def chosen_cases(evaluation: Evaluation) -> dict[str, str]:
     return dict(sorted(chosen.items(), key=lambda item: order.index(item[1])))
 
 
-def _page(evaluation: Evaluation, images: Path | None) -> str:
+def _page(evaluation: Evaluation, images: Path | None, drawn: tuple[str, ...]) -> str:
     source = resources.files("veloxseg.evaluate.report")
     style, script = (source.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -72,7 +80,7 @@ def _page(evaluation: Evaluation, images: Path | None) -> str:
         element("title", f"Segmentation report: {', '.join(evaluation.methods)}"),
         element("style", Html(style)),
     )
-    main = element("main", *_sections(evaluation, images))
+    main = element("main", *_sections(evaluation, images, drawn))
     foot = element("footer", f"{NOTICE.capitalize()}. Made by veloxseg {evaluation.provenance['veloxseg']}.")
     body = element("body", _header(evaluation), main, foot, element("script", Html(script)))
     return "<!DOCTYPE html>\n" + element("html", head, body, lang="en") + "\n"
@@ -94,7 +102,7 @@ def _header(evaluation: Evaluation) -> Html:
     )
 
 
-def _sections(evaluation: Evaluation, images: Path | None) -> Iterator[Html]:
+def _sections(evaluation: Evaluation, images: Path | None, drawn: tuple[str, ...]) -> Iterator[Html]:
     if evaluation.all_seen:
         words = "Every case was seen in training. No figure on this page tells how the model does on new patients."
         yield element("section", element("strong", words), class_="alarm")
@@ -118,7 +126,9 @@ def _sections(evaluation: Evaluation, images: Path | None) -> Iterator[Html]:
         )
         note = "These metrics describe the same masks again, and their p is not corrected for their number."
         yield _section("Secondary metrics", sections.comparison_table(secondary), _note(note))
-    yield _section("Pictures", *_pictures(evaluation, images))
+    drawn = drawn or tuple(chosen_cases(evaluation))
+    yield _section("Side by side", *side_by_side(evaluation, drawn))
+    yield _section("Pictures", *_pictures(evaluation, images, drawn))
     yield _section("Plots", element("div", *_plots(evaluation), class_="plots"))
     note = "FN volume: of missed lesions, mean over cases with lesions; FP volume: of false ones, mean over all cases."
     yield _section("Lesion by lesion", sections.lesion_table(evaluation), _note(note))
@@ -170,16 +180,12 @@ def _plot(png: bytes, caption: str, kind: str = "plot") -> Html:
     return element("figure", image, element("figcaption", caption), class_=kind)
 
 
-def _pictures(evaluation: Evaluation, images: Path | None) -> Iterator[Html]:
-    swatch = (
-        element("li", element("i", style=f"background:rgb{colour}"), name)
-        for name, colour in COLOURS.items()
-        if name != "wrong structure" or len(evaluation.structures) > 1
-    )
-    yield element("ul", *swatch, class_="key")
+def _pictures(evaluation: Evaluation, images: Path | None, drawn: Sequence[str]) -> Iterator[Html]:
+    yield colour_key({n: c for n, c in COLOURS.items() if n != "wrong structure" or len(evaluation.structures) > 1})
     found = find_images(images) if images is not None else evaluation.image_files
-    for case, rank in chosen_cases(evaluation).items():
-        yield element("h3", f"{rank}: {case}")
+    ranks = chosen_cases(evaluation)
+    for case in drawn:
+        yield element("h3", f"{ranks[case]}: {case}" if case in ranks else case)
         if images is not None and case not in found:
             warn(f"no image of case {case!r} in {images}, so its picture has no background")
         own = evaluation.masks.truth.cases.get(case) if images is None else None

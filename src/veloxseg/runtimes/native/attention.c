@@ -1,6 +1,6 @@
 /* Paired window attention: gather tokens of all scales, attend within windows, scatter them back. */
 
-#include "products.h"
+#include "vectors.h"
 
 #define MOST 128 /* channels of a head */
 
@@ -38,10 +38,10 @@ EXPORT void gather(const Pair *p, const float *x, N width, N first, N count, flo
 }
 
 /* One window and head: softmax(q k' + bias) v. Lanes are queries, so that nothing is summed across lanes.
-   tokens: (count, row) with q, k, v at their places; bias: (key, queries padded to LANES) */
-INLINE void attend(int dk, int dv, const float *q, const float *k, const float *v, N row, N count, N padded,
-                   const float *bias, float *scores, float *out, N out_row) {
-    for (N i = 0; i < count; i += LANES) {
+   tokens: (count, row) with q, k, v at their places; bias: (vector of queries, key, lane), read from end to end */
+INLINE void attend(int dk, int dv, const float *q, const float *k, const float *v, N row, N count, const float *bias,
+                   float *scores, float *out, N out_row) {
+    for (N i = 0; i < count; i += LANES, bias += count * LANES) {
         N lanes = count - i < LANES ? count - i : LANES;
         V query[MOST], sum = {}, highest = all(-INFINITY), result[MOST];
         for (int c = 0; c < dk; c++) {
@@ -50,7 +50,7 @@ INLINE void attend(int dk, int dv, const float *q, const float *k, const float *
             query[c] = load(lane, LANES);
         }
         for (N j = 0; j < count; j++) {
-            V s = *(const V *)(bias + j * padded + i);
+            V s = ((const V *)bias)[j];
             UNROLL for (int c = 0; c < dk; c++) s += query[c] * k[j * row + c];
             ((V *)scores)[j] = s;
             highest = larger(highest, s);
@@ -69,54 +69,69 @@ INLINE void attend(int dk, int dv, const float *q, const float *k, const float *
     }
 }
 
-/* tokens (windows, count, [q | k | v]), each part (head, channel) → out (windows, count, (head, channel)) */
-EXPORT void attention(const float *tokens, N windows, N count, N heads, N dk, N dv, const float *bias, N padded,
-                      float *scores, float *out) {
-    N row = heads * (2 * dk + dv), out_row = heads * dv;
-    for (N w = 0; w < windows; w++)
-        for (N h = 0; h < heads; h++) {
+/* tokens (windows, count, [q | k | v]), each part (head, channel) → out (windows, count, (head, channel)).
+   All windows of a head follow each other, so that its bias stays in a cache. */
+EXPORT void attention(const float *tokens, N windows, N count, N heads, N dk, N dv, const float *bias, float *scores,
+                      float *out) {
+    N row = heads * (2 * dk + dv), out_row = heads * dv, padded = (count + LANES - 1) / LANES * LANES;
+    for (N h = 0; h < heads; h++)
+        for (N w = 0; w < windows; w++) {
             const float *q = tokens + w * count * row + h * dk, *k = q + heads * dk;
             const float *v = tokens + w * count * row + 2 * heads * dk + h * dv;
             const float *b = bias + h * count * padded;
             float *to = out + w * count * out_row + h * dv;
-            if (dk == 4 && dv == 4) attend(4, 4, q, k, v, row, count, padded, b, scores, to, out_row);
-            else if (dk == 8 && dv == 8) attend(8, 8, q, k, v, row, count, padded, b, scores, to, out_row);
-            else attend((int)dk, (int)dv, q, k, v, row, count, padded, b, scores, to, out_row);
+            if (dk == 4 && dv == 4) attend(4, 4, q, k, v, row, count, b, scores, to, out_row);
+            else if (dk == 8 && dv == 8) attend(8, 8, q, k, v, row, count, b, scores, to, out_row);
+            else attend((int)dk, (int)dv, q, k, v, row, count, b, scores, to, out_row);
         }
 }
 
-/* The way back: tokens (windows, M tokens, channels) → channels [first, first + channels) of out (M, voxels, width).
-   upsampling: (voxels of a window, tokens), or NULL where each voxel is a token. `panel`: room for a packed window. */
-EXPORT void scatter(const Pair *p, const float *tokens, N count, N channels, const float *upsampling, float *panel,
-                    float *out, N width, N first) {
-    N voxels = p->nx * p->ny * p->nz, zero = 0;
+/* a + share (b - a), element by element */
+INLINE void blend(const float *a, const float *b, float share, float *out, N count) {
+    for (N c = 0; c < count; c += LANES) {
+        N keep = count - c < LANES ? count - c : LANES;
+        store(out + c, load(a + c, keep) * (1 - share) + load(b + c, keep) * share, keep);
+    }
+}
+
+/* Where a voxel of a window lies among its tokens along an axis, first on first and last on last: returns the token
+   before it, and how far towards the next one it lies. */
+INLINE N between(N voxel, double step, N tokens, float *share) {
+    double place = voxel * step;
+    N low = (N)place < tokens - 2 ? (N)place : tokens - 2;
+    low = low < 0 ? 0 : low; /* a single token */
+    *share = (float)(place - low);
+    return low;
+}
+
+INLINE double step_of(N tokens, N voxels) { return voxels > 1 ? (double)(tokens - 1) / (voxels - 1) : 0; }
+
+/* The way back: tokens (windows, M tokens, channels) → channels [first, first + channels) of out (M, voxels, width),
+   interpolated along x, y and z in turn. room: a plane of tokens and a line of them. Channels are multiples of 4. */
+EXPORT void scatter(const Pair *p, const float *tokens, N channels, float *room, float *out, N width, N first) {
+    N voxels = p->nx * p->ny * p->nz, tx = p->bx / p->small_x, ty = p->by / p->small_y, tz = p->bz / p->small_z;
+    N line = tz * channels, plane = ty * line;
+    double dx = step_of(tx, p->bx), dy = step_of(ty, p->by), dz = step_of(tz, p->bz);
+    float *between_x = room, *between_y = room + plane, share;
     for (N wx = 0; wx < p->nx; wx += p->bx)
         for (N wy = 0; wy < p->ny; wy += p->by)
             for (N wz = 0; wz < p->nz; wz += p->bz)
-                for (N m = 0; m < p->modalities; m++, tokens += count * channels) {
-                    const float *from = tokens;
-                    if (upsampling) {
-                        float *to = panel;
-                        for (N c = 0; c < channels; c += PANEL) {
-                            N left = channels - c, whole = (left + LANES - 1) / LANES * LANES;
-                            N lanes = whole < PANEL ? whole : PANEL;
-                            for (N t = 0; t < count; t++, to += lanes)
-                                for (N l = 0; l < lanes; l++) to[l] = l < left ? tokens[t * channels + c + l] : 0;
-                        }
-                    }
-                    for (N i = 0; i < p->bx; i++)
+                for (N m = 0; m < p->modalities; m++, tokens += tx * plane)
+                    for (N i = 0; i < p->bx; i++) {
+                        const float *from = tokens + between(i, dx, tx, &share) * plane;
+                        blend(from, tx > 1 ? from + plane : from, share, between_x, plane);
                         for (N j = 0; j < p->by; j++) {
+                            from = between_x + between(j, dy, ty, &share) * line;
+                            blend(from, ty > 1 ? from + line : from, share, between_y, line);
                             float *to = out + first
                                         + (m * voxels + ((wx + i) * p->ny + wy + j) * p->nz + wz) * width;
-                            if (upsampling) {
-                                Product line = {.x = upsampling + (i * p->by + j) * p->bz * count,
-                                                .weight = panel, .offsets = &zero, .segments = 1, .run = count,
-                                                .outputs = channels, .nz = p->bz, .sz = count, .oz = width};
-                                product_line(&line, line.x, NULL, to);
-                            } else {
-                                for (N k = 0; k < p->bz; k++, from += channels)
-                                    memcpy(to + k * width, from, channels * sizeof(float));
+                            for (N k = 0; k < p->bz; k++, to += width) {
+                                from = between_y + between(k, dz, tz, &share) * channels;
+                                const float *next = tz > 1 ? from + channels : from;
+                                for (N c = 0; c < channels; c += 4)
+                                    *(V4 *)(to + c) = *(const V4 *)(from + c) * (1 - share)
+                                                      + *(const V4 *)(next + c) * share;
                             }
                         }
-                }
+                    }
 }

@@ -18,9 +18,10 @@ from veloxseg.runtimes.native.memory import Job, Span, Vectors
 __all__ = ["check"]
 
 HEAD_CHANNELS = 128  # MOST of attention.c
-CUBE = 64  # outputs of the head for one class and voxel
+CUBE, POINTS, BLOCK = 64, 16, 4  # of head.c: outputs for one class and voxel; transformed inputs; planes at a time
 KERNELS = (1, 3, 5, 7)  # sizes that groups.c has, for groups of so many channels:
 GROUPS = (4, 8)
+FILTERED = (3, 5)  # sizes that filtered_group has
 
 Loop = tuple[int, int]  # how often it runs, and by how many floats it moves on
 
@@ -66,19 +67,14 @@ def _use(what: str, place: Span | None, loops: Iterable[Loop], width: int) -> Us
 # ---- products.c ---------------------------------------------------------------------------------------------
 
 
-def _inputs(kernel: str, vectors: Vectors, job: Job) -> Iterator[Use]:
-    """All but the output, which `product` and `head` have in different places."""
+def product(vectors: Vectors, job: Job) -> Iterator[Use]:
     nx, ny, nz = job.size
-    _require(kernel, nx=nx, ny=ny, nz=nz, segments=len(job.offsets), run=job.run, outputs=job.outputs)
+    _require("product", nx=nx, ny=ny, nz=nz, segments=len(job.offsets), run=job.run, outputs=job.outputs)
     lanes = vectors.whole(job.outputs)
     x = _use("x", job.x.place, zip(job.size, job.x.steps, strict=True), job.run)
     yield x._replace(low=x.low + int(job.offsets.min()), stop=x.stop + int(job.offsets.max()))
     yield Use("weight", Span(job.weight), 0, len(job.offsets) * job.run * lanes)
     yield Use("bias", None if job.bias is None else Span(job.bias), 0, lanes)
-
-
-def product(vectors: Vectors, job: Job) -> Iterator[Use]:
-    yield from _inputs("product", vectors, job)
     loops = list(zip(job.size, job.out.steps, strict=True))
     yield _use("out", job.out.place, loops, job.outputs)
     if job.residual is not None:
@@ -87,13 +83,22 @@ def product(vectors: Vectors, job: Job) -> Iterator[Use]:
         yield _use("residual", job.residual.place, loops, job.outputs)
 
 
-def head(vectors: Vectors, job: Job, line: Span) -> Iterator[Use]:
-    yield from _inputs("head", vectors, job)
-    nx, ny, nz = job.size
-    if job.outputs % CUBE:
-        _refuse("head", f"{job.outputs} outputs, no multiple of {CUBE}")
-    yield _use("line", line, [(nz, job.out.steps[2])], job.outputs)
-    yield Use("out", job.out.place, 0, job.outputs * nx * ny * nz)
+# ---- head.c -------------------------------------------------------------------------------------------------
+
+
+def head(
+    _: Vectors, x: Span, sx: int, sy: int, weight: Span, bias: Span, out: Span, nx: int, ny: int, nz: int,
+    channels: int, classes: int, transformed: Span, products: Span,
+) -> Iterator[Use]:  # fmt: skip
+    _require("head", nx=nx, ny=ny, nz=nz, channels=channels, classes=classes)
+    if ny % 2 or nz % 2:
+        _refuse("head", f"lines of {ny} x {nz} voxels, which 2 x 2 do not tile")
+    yield _use("x", x, [(nx + 2, sx), (ny + 2, sy), (nz + 2, channels)], channels)
+    yield Use("weight", weight, 0, classes * POINTS * 3 * channels * CUBE)
+    yield Use("bias", bias, 0, classes * CUBE)
+    yield Use("out", out, 0, classes * CUBE * nx * ny * nz)
+    yield Use("transformed", transformed, 0, (nx + 2) * POINTS * (nz // 2) * channels)
+    yield Use("products", products, 0, min(nx, BLOCK) * POINTS * (nz // 2) * CUBE)
 
 
 # ---- groups.c, norms.c, voxels.c ----------------------------------------------------------------------------
@@ -106,13 +111,25 @@ def group(
     _require("group", nx=nx, ny=ny, nz=nz, channels=channels)
     if size not in KERNELS:
         _refuse("group", f"a kernel of size {size}, not one of {KERNELS}")
-    if width not in GROUPS or channels % width or width > max(GROUPS[0], vectors.lanes // 2):
+    if width not in GROUPS or channels % width or width > vectors.lanes:
         _refuse("group", f"groups of {width} among {channels} channels")
     more = size - 1
     yield _use("x", x, [(nx + more, sx), (ny + more, sy), (nz + more, channels)], channels)
     yield Use("weight", weight, 0, vectors.whole(channels) * size**3 * width)
     yield Use("bias", bias, 0, channels)
     yield _use("out", out, [(nx * ny * nz, channels)], channels)
+
+
+def filtered_group(
+    vectors: Vectors, x: Span, sx: int, sy: int, weight: Span, bias: Span | None, out: Span, nx: int, ny: int, nz: int,
+    channels: int, width: int, size: int, room: Span,
+) -> Iterator[Use]:  # fmt: skip
+    if size not in FILTERED or ny % 2:
+        _refuse("filtered_group", f"a kernel of size {size}, not one of {FILTERED}, or {ny} lines, an odd number")
+    yield from group(vectors, x, sx, sy, weight, bias, out, nx, ny, nz, channels, width, size)
+    points, more = size + 1, size - 1
+    yield Use("weight", weight, 0, vectors.whole(channels) * points * size**2 * width)
+    yield Use("room", room, 0, points * ((nx + more) * (nz + more) + nz) * vectors.lanes)
 
 
 def statistics(
@@ -185,37 +202,36 @@ def gather(_: Vectors, pair: Pair, x: Span, width: int, first: int, count: int, 
 
 
 def attention(
-    vectors: Vectors, tokens: Span, windows: int, count: int, heads: int, dk: int, dv: int, bias: Span, padded: int,
-    scores: Span, out: Span,
+    vectors: Vectors, tokens: Span, windows: int, count: int, heads: int, dk: int, dv: int, bias: Span, scores: Span,
+    out: Span,
 ) -> Iterator[Use]:  # fmt: skip
     _require("attention", windows=windows, count=count, heads=heads, dk=dk, dv=dv)
     if max(dk, dv) > HEAD_CHANNELS:
         _refuse("attention", f"heads of {dk} and {dv} channels, above {HEAD_CHANNELS}")
     yield Use("tokens", tokens, 0, windows * count * heads * (2 * dk + dv))
-    yield _use("bias", bias, [(heads * count, padded)], vectors.whole(count))
+    yield Use("bias", bias, 0, heads * count * vectors.whole(count))
     yield Use("scores", scores, 0, count * vectors.lanes)
     yield Use("out", out, 0, windows * count * heads * dv)
 
 
 def scatter(
-    vectors: Vectors, pair: Pair, tokens: Span, count: int, channels: int, upsampling: Span | None, panel: Span,
-    out: Span, width: int, first: int,
-) -> Iterator[Use]:  # fmt: skip
-    windows, _ = _windows("scatter", pair)
-    _require("scatter", count=count, channels=channels, width=width)
+    _: Vectors, pair: Pair, tokens: Span, channels: int, room: Span, out: Span, width: int, first: int
+) -> Iterator[Use]:
+    windows, count = _windows("scatter", pair)
+    _require("scatter", channels=channels, width=width)
     _require("scatter", least=0, first=first)
-    big = pair.bx * pair.by * pair.bz
-    read = count if upsampling is not None else big  # without a matrix each voxel of a window is a token
-    yield _use("tokens", tokens, [(windows, count * channels)], read * channels)
-    if upsampling is not None:
-        yield Use("upsampling", upsampling, 0, big * count)
-        yield Use("panel", panel, 0, count * vectors.whole(channels))
+    if channels % 4:
+        _refuse("scatter", f"{channels} channels, no multiple of 4")
+    y, z = pair.by // pair.small_y, pair.bz // pair.small_z
+    yield Use("tokens", tokens, 0, windows * count * channels)
+    yield Use("room", room, 0, (y + 1) * z * channels)
     yield _use("out", out, [(pair.modalities * pair.nx * pair.ny * pair.nz, width)], first + channels)
 
 
 USES: dict[str, Callable[..., Iterator[Use]]] = {
     function.__name__: function
     for function in (
-        product, head, group, statistics, normalise, layer_norm, cells, place, gather, attention, scatter,
+        product, head, group, filtered_group, statistics, normalise, layer_norm, cells, place, gather, attention,
+        scatter,
     )
 }  # fmt: skip

@@ -56,17 +56,20 @@ class Pair(ctypes.Structure):
 
 SIGNATURES = {
     "product": [POINTER(Product)],
-    "head": [POINTER(Product), Floats],
+    "head": [Floats, N, N, Floats, Floats, Floats, *[N] * 5, Floats, Floats],
     "group": [Floats, N, N, Floats, Floats, Floats, N, N, N, N, c_int, c_int],
+    "filtered_group": [Floats, N, N, Floats, Floats, Floats, N, N, N, N, c_int, c_int, Floats],
     "statistics": [Floats, *[N] * 6, Floats, Floats],
     "normalise": [Floats, N, N, Floats, Floats, c_int, Floats, Floats, *[N] * 6],
     "layer_norm": [Floats, Floats, N, N],
     "cells": [Floats, N, N, Floats, N, N, N, N, c_int],
     "place": [Floats, N, N, N, Floats, *[N] * 7],
+    "add_weighted": [*[Floats, N, N] * 3, N, N, N],
     "gather": [POINTER(Pair), Floats, N, N, N, Floats],
-    "attention": [Floats, *[N] * 5, Floats, N, Floats, Floats],
-    "scatter": [POINTER(Pair), Floats, N, N, Floats, Floats, Floats, N, N],
+    "attention": [Floats, *[N] * 5, Floats, Floats, Floats],
+    "scatter": [POINTER(Pair), Floats, N, Floats, Floats, N, N],
 }
+ANSWERING = {"add_weighted"}  # functions that return a number
 
 
 def source_hash() -> str:
@@ -93,7 +96,7 @@ def kernels(name: str | None = None) -> ctypes.CDLL | None:
     library.lanes.restype = library.panel.restype = N
     for function_name, arguments in SIGNATURES.items():
         function = getattr(library, function_name)
-        function.argtypes, function.restype = arguments, None
+        function.argtypes, function.restype = arguments, c_int if function_name in ANSWERING else None
     return library
 
 

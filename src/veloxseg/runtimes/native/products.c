@@ -80,17 +80,3 @@ EXPORT void product(const Product *p) {
                          p->out + place);
         }
 }
-
-/* the head: product, then 4 x 4 x 4 outputs of a class become voxels; out is (class, 4 nx, 4 ny, 4 nz) */
-EXPORT void head(const Product *p, float *line) {
-    N row = 4 * p->nz, plane = 4 * p->ny * row, volume = 4 * p->nx * plane;
-    for (N x = 0; x < p->nx; x++)
-        for (N y = 0; y < p->ny; y++) {
-            product_line(p, p->x + x * p->sx + y * p->sy, NULL, line);
-            for (N m = 0; m < p->outputs; m += 4) {
-                N label = m / 64, i = m / 16 % 4, j = m / 4 % 4;
-                float *to = p->out + label * volume + (4 * x + i) * plane + (4 * y + j) * row;
-                for (N z = 0; z < p->nz; z++) memcpy(to + 4 * z, line + z * p->oz + m, 4 * sizeof(float));
-            }
-        }
-}

@@ -22,7 +22,8 @@ typedef struct {
     int activate;
 } Product;
 
-/* all voxels of one line */
+/* all voxels, and those of one line */
+void product(const Product *p);
 void product_line(const Product *p, const float *x, const float *residual, float *out);
 
 #endif

@@ -13,34 +13,41 @@ import numpy as np
 
 from veloxseg.errors import ModelError
 from veloxseg.model.config import STAGES, STRIDES, NetworkConfig, PairedWindow
-from veloxseg.runtimes.native.bounds import GROUPS, HEAD_CHANNELS, check
+from veloxseg.runtimes.native.bounds import BLOCK, FILTERED, GROUPS, HEAD_CHANNELS, KERNELS, check
+from veloxseg.runtimes.native.filtering import filtered_y, filtered_yz
 from veloxseg.runtimes.native.library import Pair
-from veloxseg.runtimes.native.memory import FLOAT, Feature, Floats, Grid, Span, aligned, along_z, rows
+from veloxseg.runtimes.native.memory import FLOAT, Feature, Floats, Grid, Span, aligned, along_z, pack, rows
 from veloxseg.runtimes.native.recorder import Recorder
 from veloxseg.types import Size
 
-__all__ = ["Program", "is_supported"]
+__all__ = ["Program", "missing"]
 
-UNIT = 8  # channels that every instruction set computes without waste come in multiples of it
-NARROW, LARGEST = GROUPS[0], 7  # least channels per group, and kernel size, of groups.c
+NARROW = GROUPS[0]  # least channels per group that a kernel computes; narrower groups are merged
 
 
-def is_supported(config: NetworkConfig) -> bool:
-    """Whether the kernels have what this network needs: all presets, not the paper's ablations."""
-    return (
-        config.attention == "paired"
-        and config.head == "pixel_shuffle"
-        and all(width % UNIT == 0 for width in (*config.widths, *config.hidden, *config.transformer_hidden))
-        and config.transformer_width % UNIT == 0
-        and all(size % UNIT == 0 or NARROW % size == 0 for size in config.group_sizes)
-        and max(config.kernel_sizes) <= LARGEST
-        and all(size % 4 == 0 and value_width(config, k) <= HEAD_CHANNELS for k, size in enumerate(config.head_sizes))
-        and all(len(config.pairs(k)) * config.heads[k] * config.head_sizes[k] % UNIT == 0 for k in range(STAGES))
-    )  # fmt: skip
+def missing(config: NetworkConfig) -> str | None:
+    """What a network needs that the kernels lack, in words; None where they compute it."""
+    for stage, size in enumerate(config.head_sizes if config.attention != "none" else ()):
+        if size % 4:
+            return f"head_sizes {config.head_sizes}: the kernels have multiples of 4"
+        if (width := value_width(config, stage)) > HEAD_CHANNELS:
+            return f"attention heads of {width} channels in stage {stage + 1}: the kernels have {HEAD_CHANNELS} at most"
+    return None
+
+
+def group_width(config: NetworkConfig, stage: int) -> int:
+    """Channels of a group as it is computed: as few groups are merged as give a kernel enough channels."""
+    width, group = config.widths[stage], config.group_sizes[stage]
+    return next(w for w in range(group, width + 1, group) if width % w == 0 and (w >= NARROW or w == width))
 
 
 def value_width(config: NetworkConfig, stage: int) -> int:
-    """Channels of V in one head of one pair: as many times those of Q as it takes to reach the stage's width."""
+    """Channels of V in one head of one pair: as many times those of Q as it takes to reach the stage's width.
+
+    The paper's ablations have as many as Q.
+    """
+    if config.attention != "paired":
+        return config.head_sizes[stage]
     keys = len(config.pairs(stage)) * config.heads[stage] * config.head_sizes[stage]
     return config.head_sizes[stage] * -(-config.transformer_widths[stage] // keys)
 
@@ -79,22 +86,16 @@ class Program(Recorder):
 
     def _build(self) -> None:
         config = self.config
-        tokens, fused = self._embed(), None
+        tokens = self._embed() if config.attention != "none" else None
         encoded: list[Feature] = []
         for k in range(STAGES):
-            name, size = f"encoder.{k}", config.feature(k)
-            for block in range(config.transformer_depths[k]):
-                hidden = config.hidden_width("tokens", k, block)
-                tokens = self._token_block(f"{name}.tokens.{block}", k, tokens, hidden)
-            total = self.feature(size, config.widths[k])
+            name, width = f"encoder.{k}", config.widths[k]
+            total = self.feature(config.feature(k), width)
             with self.scratch():
-                self.normalise(self._stem() if fused is None else self._down(name, fused, config.widths[k]), total)
-            with self.scratch():
-                self.normalise(self._join(f"{name}.join", tokens, size, config.widths[k]), total, add=total)
-            fused = self._jlc_blocks(f"{name}.blocks", "encoder", k, total)
-            encoded.append(fused)
-            if k + 1 < STAGES:
-                tokens = self._merge(f"{name}.merges", tokens, config.feature(k + 1))
+                self.normalise(self._down(name, encoded[-1], width) if encoded else self._stem(), total)
+            if tokens is not None:
+                tokens = self._token_stage(name, k, tokens, total)
+            encoded.append(self._jlc_blocks(f"{name}.blocks", "encoder", k, total))
         decoded = encoded[-1]
         for k in reversed(range(STAGES - 1)):
             total = self.feature(config.feature(k), config.widths[k])
@@ -102,6 +103,16 @@ class Program(Recorder):
                 self.normalise(self._up(f"decoder.{k}.weight", decoded, config.widths[k]), total, add=encoded[k])
             decoded = self._jlc_blocks(f"decoder.{k}.blocks", "decoder", k, total)
         self._head(decoded)
+
+    def _token_stage(self, name: str, stage: int, tokens: Floats, total: Feature) -> Floats | None:
+        """Attends, joins the result to the convolution stream, and gives the tokens of the next stage."""
+        config = self.config
+        for block in range(config.transformer_depths[stage]):
+            hidden = config.hidden_width("tokens", stage, block)
+            tokens = self._token_block(f"{name}.tokens.{block}", stage, tokens, hidden)
+        with self.scratch():
+            self.normalise(self._join(f"{name}.join", tokens, total.size, total.channels), total, add=total)
+        return self._merge(f"{name}.merges", tokens, config.feature(stage + 1)) if stage + 1 < STAGES else None
 
     def _jlc_blocks(self, name: str, part: str, stage: int, x: Feature) -> Feature:
         for block in range(self.config.depths[stage]):
@@ -111,7 +122,7 @@ class Program(Recorder):
     def _jlc(self, name: str, stage: int, x: Feature, wide: int) -> Feature:
         y, before = self.feature(x.size, x.channels), x
         several = len(self.config.kernel_sizes) > 1
-        width = max(self.config.group_sizes[stage], NARROW)  # narrower groups were merged
+        width = group_width(self.config, stage)
         for i, size in enumerate(self.config.kernel_sizes):
             with self.scratch():
                 branch = self._group_convolution(f"{name}.branches.{i}", x, size, width)
@@ -167,23 +178,17 @@ class Program(Recorder):
         for i, shape in enumerate(shapes):
             self.call("gather", shape, projected, len(pairs) * width, i * width, width, gathered[first[i] :])
 
-        padded = self.vectors.whole(count)
-        table = self.weight(f"{name}.bias_1HLL", 1, heads, count, count)[0].swapaxes(1, 2)  # head, key, query
-        bias = aligned(np.pad(table, ((0, 0), (0, 0), (0, padded - count))))
-        attended, scores = self.array(sum(windows), count, heads * values), self.array(count, self.vectors.lanes)
-        self.call(
-            "attention", gathered, sum(windows), count, heads, size, values, bias, padded, scores, attended
-        )  # fmt: skip
+        lanes = self.vectors.lanes
+        table = self.weight(f"{name}.bias_1HLL", 1, heads, count, count)[0]  # head, query, key
+        padded = np.pad(table, ((0, 0), (0, -count % lanes), (0, 0)))
+        bias = aligned(padded.reshape(heads, -1, lanes, count).swapaxes(2, 3))
+        attended, scores = self.array(sum(windows), count, heads * values), self.array(count, lanes)
+        self.call("attention", gathered, sum(windows), count, heads, size, values, bias, scores, attended)
 
-        panel = self.array(own, self.vectors.whole(heads * values))
-        for i, (pair, shape) in enumerate(zip(pairs, shapes, strict=True)):
-            spread = None
-            if max(pair.small) > 1:
-                spread = aligned(self.weight(f"{name}.upsampling_{i}", own, math.prod(pair.big)).T)
-            place = heads * values
-            self.call(
-                "scatter", shape, attended[first[i] :], own, place, spread, panel, out, out.shape[2], i * place
-            )  # fmt: skip
+        place = heads * values
+        room = self.array(2 * own, place)  # a plane and a line of a window's tokens, at most
+        for i, shape in enumerate(shapes):
+            self.call("scatter", shape, attended[first[i] :], place, room, out, out.shape[2], i * place)
         return out
 
     def _pair(self, pair: PairedWindow, feature: Size) -> Pair:
@@ -237,13 +242,20 @@ class Program(Recorder):
         outputs = len(self.weights.get("head_bias", ()))
         if outputs not in (cube, self.config.classes * cube):
             raise ModelError(f"the native weights have {outputs} outputs; export the model again")
-        weight = self.weight("head_weight", outputs, x.channels, 3, 3, 3)
-        bias = self.weight("head_bias", outputs)
+        weight_PKCX = filtered_yz(self.weight("head_weight", outputs, x.channels, 3, 3, 3))
+        bias = aligned(self.weight("head_bias", outputs))
         self.output = self.array(1, outputs // cube, *self.config.patch)
-        line = self.array(x.size[2], outputs)
-        out = Grid(Span(self.output), (0, 0, outputs))
-        job = self.product(along_z(weight), x.grid(1), out, x.size, offsets=self._lines(x, 3), bias=bias)
-        self.call("head", job, line)
+        nx, _, nz = x.size
+        points = len(weight_PKCX)
+        panels = [
+            pack(part.transpose(0, 2, 1).reshape(cube, -1), self.vectors)
+            for first in range(0, outputs, cube)
+            for part in weight_PKCX[:, first : first + cube]
+        ]
+        with self.scratch():
+            room = self.array(nx + 2, points, nz // 2, x.channels), self.array(min(nx, BLOCK), points, nz // 2, cube)
+            inputs = x.grid(1).place, *x.lines, aligned(np.concatenate(panels)), bias
+            self.call("head", *inputs, self.output, *x.size, x.channels, outputs // cube, *room)
 
     def _lines(self, x: Feature, size: int) -> list[int]:
         """Where the lines of a kernel begin: along z its voxels lie side by side."""
@@ -286,9 +298,8 @@ class Program(Recorder):
         bias = self.weight(f"{name}.bias", x.channels) if f"{name}.bias" in self.weights else None
         out = self.feature(x.size, x.channels, border=False)
         source = x.grid(size // 2)
-        if width in GROUPS and width <= max(NARROW, self.vectors.lanes // 2):
-            inputs = source.place, *x.lines, self._in_vectors(weight), bias
-            self.call("group", *inputs, out.array, *x.size, x.channels, width, size)
+        if width in GROUPS and width <= self.vectors.lanes and size in KERNELS:
+            self._narrow_groups(weight, bias, x, out)
             return out
         offsets = [line + t * x.channels for line in self._lines(x, size) for t in range(size)]
         for first in range(0, x.channels, width):
@@ -303,9 +314,24 @@ class Program(Recorder):
             )
         return out
 
-    def _in_vectors(self, weight_KCXYZ: Floats) -> Floats:
-        """(vector, lane), c, kx, ky, kz  →  vector, kx, ky, kz, c, lane: a vector has the outputs of several groups."""
-        outputs, width, *kernel = weight_KCXYZ.shape
+    def _narrow_groups(self, weight: Floats, bias: Floats | None, x: Feature, out: Feature) -> None:
+        """Several groups in a vector; two lines at a time where that saves products."""
+        width, size = weight.shape[1], weight.shape[2]
+        (nx, ny, nz), points = x.size, size + 1
+        taps = weight.transpose(2, 3, 4, 0, 1)
+        if few := size in FILTERED and ny % 2 == 0:
+            taps = filtered_y(weight).transpose(0, 3, 4, 1, 2)
+        more = size - 1
+        with self.scratch():
+            room = [self.array(points * ((nx + more) * (nz + more) + nz) * self.vectors.lanes)] if few else []
+            inputs = x.grid(size // 2).place, *x.lines, self._in_vectors(taps), bias
+            self.call(
+                "filtered_group" if few else "group", *inputs, out.array, *x.size, x.channels, width, size, *room
+            )  # fmt: skip
+
+    def _in_vectors(self, taps_ABZKC: Floats) -> Floats:
+        """A, B, Z, (vector, lane), c  →  vector, A, B, Z, c, lane: a vector has the outputs of several groups."""
+        *kernel, outputs, width = taps_ABZKC.shape
         lanes = self.vectors.lanes
-        padded = np.pad(weight_KCXYZ, ((0, -outputs % lanes), *[(0, 0)] * 4))
-        return aligned(padded.reshape(-1, lanes, width, *kernel).transpose(0, 3, 4, 5, 2, 1))
+        padded = np.pad(taps_ABZKC, (*[(0, 0)] * 3, (0, -outputs % lanes), (0, 0)))
+        return aligned(padded.reshape(*kernel, -1, lanes, width).transpose(3, 0, 1, 2, 5, 4))

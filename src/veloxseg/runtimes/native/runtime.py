@@ -10,7 +10,7 @@ from veloxseg.machine import default_workers
 from veloxseg.model.config import NetworkConfig
 from veloxseg.model_folder import ModelFolder
 from veloxseg.runtimes.native.library import SETS, kernels
-from veloxseg.runtimes.native.program import Program, is_supported
+from veloxseg.runtimes.native.program import Program, missing
 from veloxseg.runtimes.native.weights import native_weights, read_weights
 from veloxseg.types import Floats
 
@@ -38,10 +38,10 @@ def check_native(folder: ModelFolder | None) -> None:
         )
     if folder is None:
         return
-    if folder.architecture != "veloxseg" or not is_supported(NetworkConfig.from_json(folder.network)):
-        raise ConfigError(
-            f"runtime native computes VeloxSeg's presets, not this {folder.architecture}; use --runtime openvino"
-        )
+    if folder.architecture != "veloxseg":
+        raise ConfigError(f"runtime native computes VeloxSeg, not {folder.architecture}; use --runtime openvino")
+    if (reason := missing(NetworkConfig.from_json(folder.network))) is not None:
+        raise ConfigError(f"runtime native cannot compute {reason}; use --runtime openvino")
 
 
 def open_native(graph: Path, folder: ModelFolder, *, threads: int | None, device: str = "cpu") -> "NativeRuntime":

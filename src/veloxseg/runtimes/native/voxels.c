@@ -43,3 +43,21 @@ EXPORT void place(const float *image, N ic, N ix, N iy, float *out, N oc, N ox, 
             for (N y = 0; y < ny; y++)
                 memcpy(out + c * oc + x * ox + y * oy, image + c * ic + x * ix + y * iy, nz * sizeof(float));
 }
+
+/* held += scores * weights, each with steps of its own; whether all scores are finite: what is not differs from itself */
+EXPORT int add_weighted(float *held, N hx, N hy, const float *scores, N sx, N sy, const float *weights, N wx, N wy, N nx,
+                        N ny, N nz) {
+    V odd = {};
+    for (N x = 0; x < nx; x++)
+        for (N y = 0; y < ny; y++) {
+            float *to = held + x * hx + y * hy;
+            const float *from = scores + x * sx + y * sy, *weight = weights + x * wx + y * wy;
+            for (N z = 0; z < nz; z += LANES) {
+                N keep = nz - z < LANES ? nz - z : LANES;
+                V score = load(from + z, keep);
+                odd += score - score;
+                store(to + z, load(to + z, keep) + score * load(weight + z, keep), keep);
+            }
+        }
+    return sum_of(odd) == 0;
+}

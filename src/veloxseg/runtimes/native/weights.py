@@ -3,9 +3,10 @@
 What graph.py does in torch for other runtimes is done here from the tensors of model.safetensors, so that a trained
 folder computes on a machine without torch:
 - the affine part of a layer norm is multiplied into the linear map behind it, and 1/√C into Q;
-- the position bias of every pair of tokens, and the matrices that bring tokens back to voxels, are made once;
+- the position bias of every pair of tokens is made once;
 - biases in front of an instance norm do nothing and are dropped;
 - groups narrower than 4 channels are merged, with zeros between them;
+- a transposed convolution at the end becomes a convolution that only has its centre;
 - with two classes the head gives the difference of their logits.
 
 Every tensor's shape is what the configuration says, or nothing is made of it.
@@ -22,7 +23,7 @@ import numpy as np
 
 from veloxseg.errors import ModelError, some
 from veloxseg.model.config import STAGES, STRIDES, NetworkConfig, PairedWindow
-from veloxseg.runtimes.native.program import NARROW, value_width
+from veloxseg.runtimes.native.program import group_width, value_width
 from veloxseg.types import Array, Floats
 
 __all__ = ["native_weights", "read_weights"]
@@ -47,7 +48,7 @@ def native_weights(config: NetworkConfig, weights: Mapping[str, Array], *, diffe
     """Names and tensors for `Program`, from the network's own; `difference`: two classes give one output."""
     source = Source(config, weights)
     made: dict[str, Floats] = {}
-    for m, channels in enumerate(config.in_channels):
+    for m, channels in enumerate(config.in_channels if config.attention != "none" else ()):
         source.copy(
             made, f"embeddings.{m}", f"encoder.embedding.convs.{m}", (config.transformer_width, channels, 4, 4, 4)
         )
@@ -58,12 +59,27 @@ def native_weights(config: NetworkConfig, weights: Mapping[str, Array], *, diffe
         made[f"decoder.{k}.weight"] = source.take(f"decoder.ups.{k}.0.weight", wide, narrow, 2, 2, 2)
         source.take(f"decoder.ups.{k}.0.bias", narrow)
         _blocks(source, made, f"decoder.{k}.blocks", f"decoder.blocks.{k}", "decoder", k)
-    outputs = config.classes * STRIDES[0] ** 3
-    head = source.take("head.0.weight", outputs, config.widths[0], 3, 3, 3), source.take("head.0.bias", outputs)
+    head = _transposed_head(source) if config.head == "transposed" else _head(source)
+    outputs = len(head[1])
     for name, parameter in zip(("head_weight", "head_bias"), head, strict=True):
         made[name] = parameter[outputs // 2 :] - parameter[: outputs // 2] if difference else parameter
     source.refuse_unknown()
     return {name: np.ascontiguousarray(tensor, np.float32) for name, tensor in made.items()}
+
+
+def _head(source: "Source") -> tuple[Floats, Floats]:
+    outputs = source.config.classes * STRIDES[0] ** 3
+    weight = source.take("head.0.weight", outputs, source.config.widths[0], 3, 3, 3)
+    return weight, source.take("head.0.bias", outputs)
+
+
+def _transposed_head(source: "Source") -> tuple[Floats, Floats]:
+    """A transposed convolution, kernel 4 and stride 4, is the head with a kernel of zeros around its centre."""
+    config, stride = source.config, STRIDES[0]
+    weight_CKXYZ = source.take("head.weight", config.widths[0], config.classes, stride, stride, stride)
+    centre_KC = weight_CKXYZ.reshape(config.widths[0], -1).T
+    weight = np.pad(centre_KC[..., None, None, None], ((0, 0), (0, 0), *[(1, 1)] * 3))
+    return weight, np.repeat(source.take("head.bias", config.classes), stride**3)
 
 
 class Source:
@@ -95,16 +111,24 @@ class Source:
 def _encoder_stage(source: Source, made: dict[str, Floats], k: int) -> None:
     """One stage of both streams."""
     config, name, to = source.config, f"encoder.stages.{k}", f"encoder.{k}"
-    width, tokens, modalities = config.widths[k], config.transformer_widths[k], config.modalities
+    width = config.widths[k]
     inputs, side = (sum(config.in_channels), 7) if k == 0 else (config.widths[k - 1], 3)
     made[f"{to}.down.weight"] = source.take(f"{name}.down.0.weight", width, inputs, side, side, side)
     source.take(f"{name}.down.0.bias", width)
+    if config.attention != "none":
+        _tokens(source, made, k)
+    _blocks(source, made, f"{to}.blocks", f"{name}.blocks", "encoder", k)
+
+
+def _tokens(source: Source, made: dict[str, Floats], k: int) -> None:
+    """The transformer stream of a stage, and how it joins the convolutions."""
+    config, name, to = source.config, f"encoder.stages.{k}", f"encoder.{k}"
+    width, tokens = config.widths[k], config.transformer_widths[k]
     for block in range(config.transformer_depths[k]):
         _token_block(source, made, f"{to}.tokens.{block}", f"{name}.transformer.blocks.{block}", k, block)
-    join = source.take(f"{name}.join.0.weight", width, modalities * tokens, 1, 1, 1)
+    join = source.take(f"{name}.join.0.weight", width, config.modalities * tokens, 1, 1, 1)
     made[f"{to}.join"] = join.reshape(width, -1)
     source.take(f"{name}.join.0.bias", width)
-    _blocks(source, made, f"{to}.blocks", f"{name}.blocks", "encoder", k)
     if k + 1 < STAGES:
         merge = f"{name}.transformer.merge.reduce"
         _linears(source, made, f"{to}.merges", merge, 8 * tokens, 2 * tokens, norm=True, bias=False)
@@ -119,25 +143,29 @@ def _token_block(source: Source, made: dict[str, Floats], to: str, name: str, k:
     scale[: heads * size] = size**-0.5
     scale = np.tile(scale, len(pairs))
     project, mixer = f"{name}.attention.qkv", f"{name}.attention.mixer"
-    _linears(source, made, f"{to}.attention.project", project, width, len(scale), norm=True, scale=scale)
-    _linears(source, made, f"{to}.attention.mixers", mixer, len(pairs) * heads * values, width)
+    shared = config.attention != "paired"
+    _linears(source, made, f"{to}.attention.project", project, width, len(scale), norm=True, scale=scale, shared=shared)
+    _linears(source, made, f"{to}.attention.mixers", mixer, len(pairs) * heads * values, width, shared=shared)
     table = source.take(f"{name}.attention.bias.table", math.prod(2 * side - 1 for side in pairs[0].tokens), heads)
     made[f"{to}.attention.bias_1HLL"] = position_bias(table, pairs[0], config.modalities)
-    for i, pair in enumerate(pairs):
-        if max(pair.small) > 1:
-            made[f"{to}.attention.upsampling_{i}"] = upsampling_matrix(pair)
     _linears(source, made, f"{to}.expand", f"{name}.expand", width, hidden, norm=True)
     _linears(source, made, f"{to}.reduce", f"{name}.reduce", hidden, width)
 
 
 def _linears(
     source: Source, made: dict[str, Floats], to: str, name: str, inputs: int, outputs: int, *, norm: bool = False,
-    bias: bool = True, scale: Floats | None = None,
+    bias: bool = True, scale: Floats | None = None, shared: bool = False,
 ) -> None:  # fmt: skip
-    """One linear map per modality, outputs times `scale`: W (w ⊙ x̂ + b) + c = (W ⊙ w) x̂ + (W b + c)."""
+    """One linear map per modality, outputs times `scale`: W (w ⊙ x̂ + b) + c = (W ⊙ w) x̂ + (W b + c).
+
+    W and c may be shared by all modalities.
+    """
     count = source.config.modalities
-    weight_MKC = source.take(f"{name}.weight", count, outputs, inputs)
-    bias_MK = source.take(f"{name}.bias", count, outputs) if bias else np.zeros((count, outputs), np.float32)
+    sets = 1 if shared else count
+    weight_MKC = np.repeat(source.take(f"{name}.weight", sets, outputs, inputs), count // sets, axis=0)
+    bias_MK = np.zeros((count, outputs), np.float32)
+    if bias:
+        bias_MK = np.repeat(source.take(f"{name}.bias", sets, outputs), count // sets, axis=0)
     if norm:
         factor_MC = source.take(f"{name}.norm_weight", count, inputs)
         shift_MC = source.take(f"{name}.norm_bias", count, inputs)
@@ -157,7 +185,9 @@ def _blocks(source: Source, made: dict[str, Floats], to: str, name: str, part: s
     width, group = config.widths[k], config.group_sizes[k]
     for block, (i, size) in itertools.product(range(config.depths[k]), enumerate(config.kernel_sizes)):
         branch = source.take(f"{name}.{block}.convs.{i}.weight", width, group, size, size, size)
-        made[f"{to}.{block}.branches.{i}.weight"] = merge_groups(branch, width // group, NARROW // group)
+        made[f"{to}.{block}.branches.{i}.weight"] = merge_groups(
+            branch, width // group, group_width(config, k) // group
+        )
         bias = source.take(f"{name}.{block}.convs.{i}.bias", width)
         if len(config.kernel_sizes) == 1:  # several branches have an instance norm behind them each
             made[f"{to}.{block}.branches.{i}.bias"] = bias
@@ -170,7 +200,7 @@ def _blocks(source: Source, made: dict[str, Floats], to: str, name: str, part: s
 def merge_groups(weight_KCXYZ: Floats, groups: int, factor: int) -> Floats:
     """The same convolution with `factor` groups in one, zeros between what does not belong together."""
     outputs, inputs = weight_KCXYZ.shape[:2]
-    if groups == 1 or factor <= 1 or groups % factor:
+    if factor == 1:
         return weight_KCXYZ
     merged = np.zeros((outputs, inputs * factor, *weight_KCXYZ.shape[2:]), np.float32)
     for output in range(outputs):
@@ -189,20 +219,6 @@ def position_bias(table: Floats, pair: PairedWindow, modalities: int) -> Floats:
     strides = np.array([(2 * tokens[1] - 1) * (2 * tokens[2] - 1), 2 * tokens[2] - 1, 1])
     bias_HLL = np.moveaxis(table[offset_LL3 @ strides], -1, 0)
     return np.tile(bias_HLL, (1, modalities, modalities))[None]
-
-
-def upsampling_matrix(pair: PairedWindow) -> Floats:
-    """(L, S): trilinear interpolation with aligned corners from a window's tokens to its voxels."""
-    _check_size(math.prod(pair.tokens) * math.prod(pair.big))
-    x, y, z = (_upsampling_line(tokens, voxels) for tokens, voxels in zip(pair.tokens, pair.big, strict=True))
-    matrix = np.einsum("ax,by,cz->abcxyz", x, y, z)
-    return matrix.reshape(math.prod(pair.tokens), -1).astype(np.float32)
-
-
-def _upsampling_line(tokens: int, voxels: int) -> Array:
-    """(token, voxel) along one axis: the first and the last token lie on the first and the last voxel."""
-    place = np.arange(voxels) * ((tokens - 1) / (voxels - 1) if voxels > 1 else 0.0)
-    return np.maximum(0.0, 1.0 - np.abs(np.arange(tokens)[:, None] - place))
 
 
 def _check_size(numbers: int) -> None:
