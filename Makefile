@@ -49,10 +49,12 @@ docs: $(VENV)-docs/.ready
 	! grep -rnoE '<(script|img|iframe)[^>]* src="?https?:[^"]*|<link[^>]* href="?https?:[^"]*' site --include='*.html'
 	@echo "site/index.html"
 
-# 500 random networks, honest and lying, in kernels that were compiled with AddressSanitizer and UBSan
+# 500 random networks, and 1,000 shapes of training, honest and lying, in kernels compiled with AddressSanitizer and UBSan
 asan: $(READY)
 	$(BIN)/python tests/support/asan.py --prove
 	$(BIN)/python tests/support/asan.py --networks 500
+	PYTHONPATH=tests $(BIN)/python tests/support/asan_training.py --prove
+	PYTHONPATH=tests $(BIN)/python tests/support/asan_training.py --shapes 1000
 
 # 10,000 lies, 50 kills of training and 50 of prediction, 100 bit flips: ten minutes to an hour, and the table of docs/robustness.md
 attack: $(READY)
