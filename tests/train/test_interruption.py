@@ -17,6 +17,8 @@ from safetensors.torch import load_file
 from support.old_checkpoint import write_old_checkpoint
 from veloxseg import files
 from veloxseg.errors import ConfigError, DatasetError, ModelError, OutputError
+from veloxseg.kernels.library import training_kernels
+from veloxseg.model import jlc
 from veloxseg.model_folder import ModelFolder, load_network
 from veloxseg.train import loop
 from veloxseg.train.checkpoint import load_checkpoint
@@ -77,6 +79,34 @@ def test_a_signal_saves_and_says_how_to_go_on(
     if number == signal.SIGTERM:
         train(prepared, tmp_path / "whole", quick)
         assert same(newest(tmp_path / "stopped"), newest(tmp_path / "whole"))
+
+
+def test_kernels_of_training_go_on_to_the_bit(
+    prepared: Path, tmp_path: Path, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Preset B fills vectors; with teachers and dropout it is stopped after one of four steps, then continued."""
+    if training_kernels() is None:
+        pytest.skip("the kernels were not built: no C compiler")
+    called: list[str] = []
+    for name in ("group_branches", "feed_forward"):
+        own = getattr(jlc, name)
+        monkeypatch.setattr(jlc, name, lambda *values, own=own, name=name: (called.append(name), own(*values))[1])
+    quick |= {"model": "b", "dropout": 0.1, "epochs": 2, "steps_per_epoch": 2, "overlap": 0.0}
+    train(prepared, tmp_path / "whole", quick)
+    assert {"group_branches", "feed_forward"} == set(called)
+    train_step = loop.train_step
+
+    def interrupted(trainer: Any, batch: dict[str, Any]) -> float:
+        loss = train_step(trainer, batch)
+        trainer.save(required=True)
+        raise KeyboardInterrupt if trainer.state.steps == 1 else AssertionError(loss)
+
+    monkeypatch.setattr(loop, "train_step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(prepared, tmp_path / "stopped", quick)
+    monkeypatch.setattr(loop, "train_step", train_step)
+    assert train(prepared, tmp_path / "stopped", resume=True).steps == 4
+    assert same(newest(tmp_path / "stopped"), newest(tmp_path / "whole"))
 
 
 def started(prepared: Path, run: Path, *, before: str = "", **streams: Any) -> subprocess.Popen[bytes]:
