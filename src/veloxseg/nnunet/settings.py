@@ -45,7 +45,9 @@ SETTINGS = (
 # a thousand steps, for a CPU: what differs from the paper is what differs in our own short trainings
 SHORT_IN_NNUNET: dict[str, Any] = {
     **{name: value for name, value in SHORT.items() if name in SETTINGS},
-    **{"epochs": 20, "steps_per_epoch": 50, "warmup_epochs": 1.0},
+    "epochs": 20,
+    "steps_per_epoch": 50,
+    "warmup_epochs": 1.0,
 }
 PAPER = {"autopet": "autopet2", "hecktor": "hecktor2022", "brats": "brats2021"}  # part of a data set's name → task
 
