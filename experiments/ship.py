@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from veloxseg.evaluate.statistics import bootstrap_interval
 from veloxseg.files import read_json, sha256, write_json
@@ -32,7 +32,7 @@ def main() -> None:
     source, target = ModelFolder.open(options.run), FOLDER / options.name
     target.mkdir(exist_ok=True)
     half = {name: tensor.astype(np.float16) for name, tensor in load_file(source.weights).items()}
-    save_file(half, target / "model.safetensors")
+    (target / "model.safetensors").write_bytes(save(half))  # save_file makes files that only their owner reads
     description = json.loads((source.path / "model.json").read_text(encoding="utf-8"))
     description["provenance"]["weights_sha256"] = sha256(target / "model.safetensors")
     write_json(target / "model.json", description)

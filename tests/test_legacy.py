@@ -17,6 +17,7 @@ from veloxseg.cli import main
 from veloxseg.evaluate import evaluate_folder
 from veloxseg.files import read_json, sha256
 from veloxseg.image import read, read_label
+from veloxseg.kernels import calling
 from veloxseg.model.config import PRESETS
 from veloxseg.model_folder import ModelFolder
 from veloxseg.prepare.store import Prepared
@@ -99,6 +100,7 @@ def test_a_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(old)
     tiny = dataclasses.replace(PRESETS[preset["preset"]], **preset["network"])
     monkeypatch.setitem(PRESETS, preset["preset"], tiny)
+    monkeypatch.setattr(calling, "training_kernels", lambda: None)  # their dropout draws other numbers than 0.1.0 did
     before = load_file("run/model/model.safetensors")
     state = train("prepared", "run", resume=True)
     assert state.epoch == preset["epochs"]

@@ -136,10 +136,10 @@ def test_even_three_patients_give_three_parts() -> None:
         assert set(parts) == {"train", "validation", "test"} if count >= 3 else "train" in parts
 
 
-def test_a_given_test_part_is_honoured_and_the_rest_is_6_2() -> None:
+def test_a_given_test_part_is_honoured_and_the_rest_is_7_1() -> None:
     found = [*cases(40, 1), *(Case(name=f"t{i}", patient=f"t{i}", images={}, split="test") for i in range(7))]
     splits = assign_splits(found, seed=0)
-    assert [list(splits.values()).count(part) for part in ("train", "validation", "test")] == [30, 10, 7]
+    assert [list(splits.values()).count(part) for part in ("train", "validation", "test")] == [35, 5, 7]
 
 
 def test_folds_cover_every_patient_once_and_never_the_test_cases() -> None:
