@@ -56,9 +56,17 @@ def settled(page: Any, rows: int | None = None) -> None:
         page.wait_for_timeout(100)
 
 
+def until_true(page: Any, expression: str, seconds: float = 30) -> None:
+    """Waits for a condition of the page; `wait_for_function` evaluates texts in it, which the page's policy forbids."""
+    give_up = time.monotonic() + seconds
+    while not page.evaluate(expression):
+        assert time.monotonic() < give_up, expression
+        page.wait_for_timeout(50)
+
+
 def edited(page: Any, count: int) -> None:
     """Waits until the page has made so many edits, and the server has measured them."""
-    page.wait_for_function(f"window.veloxsegViewer.edits.length === {count}")
+    until_true(page, f"window.veloxsegViewer.edits.length === {count}")
     settled(page)
 
 
@@ -171,14 +179,14 @@ def test_a_tablet(serve, scans, browser: Any, size: tuple[int, int]) -> None:
     hand.touch("touchStart", (0.5, 0.3))
     hand.touch("touchMove", (0.5, 0.5))
     hand.touch("touchEnd")
-    page.wait_for_function(f"{look} !== {before}")
+    until_true(page, f"{look} !== {before}")
     page.tap("[data-tool=brush]")
     page.tap("#hottest")
     hand.touch("touchStart", (0.4, 0.5))
     hand.touch("touchStart", (0.4, 0.5), (0.6, 0.5))
     hand.touch("touchMove", (0.3, 0.5), (0.7, 0.5))
     hand.touch("touchEnd")
-    page.wait_for_function("Math.abs(window.veloxsegViewer.planes[0].zoom - 2) < 0.2")
+    until_true(page, "Math.abs(window.veloxsegViewer.planes[0].zoom - 2) < 0.2")
     page.wait_for_timeout(500)
     assert client.request("GET", f"/api/cases/{case}/edits")["edits"] == []  # that was no stroke
     hand.touch("touchStart", (0.5, 0.5))
