@@ -161,6 +161,16 @@ class Hand:
         self.line.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
 
 
+def take(page: Any, tool: str) -> None:
+    """Taps a tool; the browser swallows a tap that comes while it still counts the last one as a fling."""
+    for _ in range(10):
+        page.tap(f"[data-tool={tool}]")
+        if page.evaluate("window.veloxsegViewer.tool") == tool:
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError(f"{tool} was tapped ten times and not taken")
+
+
 @pytest.mark.parametrize("size", [(1024, 768), (768, 1024)])
 def test_a_tablet(serve, scans, browser: Any, size: tuple[int, int]) -> None:
     """Fingers scroll, zoom and paint; a second finger takes a stroke back; nothing lies outside the screen."""
@@ -180,7 +190,7 @@ def test_a_tablet(serve, scans, browser: Any, size: tuple[int, int]) -> None:
     hand.touch("touchMove", (0.5, 0.5))
     hand.touch("touchEnd")
     until_true(page, f"{look} !== {before}")
-    page.tap("[data-tool=brush]")
+    take(page, "brush")
     page.tap("#hottest")
     hand.touch("touchStart", (0.4, 0.5))
     hand.touch("touchStart", (0.4, 0.5), (0.6, 0.5))
