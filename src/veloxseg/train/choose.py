@@ -55,12 +55,10 @@ def choose(settings: Mapping[str, Any], plan: Plan, cases: int, windows: float) 
     cores = settings.get("threads") or default_workers()
     passes = minutes * SPEED * cores / (math.prod(settings.get("patch", plan.patch)) * max(1, cases))
     chosen, why = dict(SHORT), [f"each of {cases} cases will be seen about {passes:.0f} times in {minutes:g} minutes"]
-    if "augmentation" in settings:
-        pass
-    elif passes >= MANY_PASSES:
+    if passes >= MANY_PASSES and "augmentation" not in settings:
         chosen["augmentation"] = "zoom"
         why.append("so they are turned, zoomed, mirrored and recoloured, lest they are learnt by heart")
-    else:
+    elif "augmentation" not in settings:
         why.append(f"fewer than {MANY_PASSES}, so strong augmentation would cost more than it brings")
     chosen |= settings
     if "mirror" not in settings and chosen.get("augmentation") in MIRRORED and windows <= FEW_WINDOWS:
