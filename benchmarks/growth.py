@@ -1,7 +1,7 @@
 """How time and memory of a whole prediction grow: with the volume, threads, modalities and classes.
 
-    python benchmarks/growth.py                  up to 512 cubed; some ten minutes on a quiet machine
-    python benchmarks/growth.py --most 1024      the largest as well: 13 GB of memory and 3 GB of disk
+    python benchmarks/growth.py                  up to 512 cubed; two minutes on a quiet machine
+    python benchmarks/growth.py --most 1024      the largest as well, five minutes: 13 GB of memory and 3 GB of disk
     python benchmarks/growth.py volume classes   some of the parts
 
 Each row is a process of its own that goes from int16 files of noise, in which no window can be skipped, to a mask:
@@ -182,10 +182,12 @@ def plot(results: dict[str, Any]) -> None:
                 one.set(xscale="log", yscale="log")
                 one.yaxis.set_major_formatter("{x:g}")
                 one.yaxis.set_minor_formatter(NullFormatter())
-                one.set_xticks(x, labels=[f"{side}³" for side in x], fontsize=7, minor=False)
+                one.set_xticks(x, labels=[f"{side}³" for side in x], fontsize=7, rotation=45, minor=False)
                 one.set_xticks([], minor=True)
             else:
                 one.set_ylim(bottom=0)
+                if part in ("threads", "modalities"):
+                    one.set_xticks(x)
     axes[0, 0].set_ylabel("seconds, from files to mask")
     axes[1, 0].set_ylabel("GiB besides the program")
     title = "Preset B, native kernels: one thread, two modalities,\ntwo classes, overlap 0.5 where not named"

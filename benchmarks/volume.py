@@ -78,14 +78,14 @@ def figures(start: float, before: float) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - start, "extra_mb": peak_mb() - before, "peak_mb": peak_mb()}
 
 
-def child_ours(model: str, shape: list[int]) -> dict[str, Any]:
+def child_ours(model: str, shape: list[int], threads: int = THREADS) -> dict[str, Any]:
     """Our sliding window, by the runtime that the folder was exported for: labels of a whole volume."""
     from veloxseg.runtimes import open_runtime
     from veloxseg.predict.sliding import predict_labels
     from veloxseg.model_folder import ModelFolder
 
     folder = ModelFolder.open(model)
-    runtime = open_runtime(folder, threads=THREADS)
+    runtime = open_runtime(folder, threads=threads)
     image = synthetic_image(tuple(shape))
     runtime(np.ascontiguousarray(image[None, :, :96, :96, :96]))
     before, start = peak_mb(), time.perf_counter()
@@ -213,6 +213,16 @@ def against_monai(models: dict[str, Path], body: list[str]) -> dict[str, Any]:
     }
 
 
+def threads(models: dict[str, Path]) -> dict[str, Any]:
+    """One and two threads on the same volume, interleaved, three times each; medians."""
+    seconds: dict[int, list[float]] = {1: [], 2: []}
+    for _ in range(3):
+        for count, found in seconds.items():
+            found.append(run_child("ours", str(models["native"]), VOLUME, count)["seconds"])
+    one, two = (statistics.median(found) for found in seconds.values())
+    return {"volume": [2, *VOLUME], "overlap": OVERLAP, "one": one, "two": two, "ratio": one / two}
+
+
 def large(folder: Path) -> dict[str, Any]:
     """512 x 512 x 800 voxels, CT and PET as files, four classes.
 
@@ -271,7 +281,7 @@ def cold(models: dict[str, Path], folder: Path) -> dict[str, Any]:
 
 
 def main(parts: list[str]) -> None:
-    wanted = parts or ["cold", "large", "monai"]
+    wanted = parts or ["cold", "large", "monai", "threads"]
     path = HERE / "volume.json"
     results = json.loads(path.read_text()) if path.is_file() else {}
     with tempfile.TemporaryDirectory() as temporary:
@@ -285,6 +295,7 @@ def main(parts: list[str]) -> None:
             "cold": lambda: cold(models, folder),
             "large": lambda: large(folder),
             "monai": lambda: against_monai(models, write_body(folder)),
+            "threads": lambda: threads(models),
         }
         for part in wanted:
             results[part] = work[part]()

@@ -12,8 +12,8 @@ from support.nnunet_data import case_volumes
 from veloxseg.errors import ModelError
 from veloxseg.image import Geometry, Volume
 from veloxseg.image.resample import resample_image
-from veloxseg.predict.nnunet import CropPlacement, restore, to_network, window_weights
-from veloxseg.predict.sliding import Slab, score_slabs
+from veloxseg.predict.nnunet import CropPlacement, restore, shared_columns, to_network, window_weights
+from veloxseg.predict.sliding import Slab, score_slabs, strips_within
 from veloxseg.prepare.plan import ModalityPlan, NnunetSteps, Normalisation, Plan, Resampling
 from veloxseg.runtimes.decoding import Decoding
 
@@ -142,6 +142,28 @@ def test_the_way_back_is_a_linear_zoom(crop, network, rows: int, monkeypatch: py
     assert (inside == decoding.labels(whole)).mean() > 0.999
     assert found.labels.astype(bool).sum() == inside.astype(bool).sum()  # nothing outside the crop
     assert set(found.probabilities) == {"organ", "lesion"}
+
+
+@pytest.mark.parametrize("order", [0, 1, 3, 5])
+@pytest.mark.parametrize("columns", [(330, 220), (150, 220), (220, 220)])
+def test_the_way_back_in_strips_gives_what_one_strip_gives(columns, order: int) -> None:
+    """Splines of a higher order depend on voxels far away, and strips have as many in common."""
+    steps = dataclasses.replace(STEPS, scores=dataclasses.replace(STEPS.scores, order=order, by_slices=False))
+    plan = make_plan(nnunet=steps)
+    crop, network = (7, columns[0], 6), (5, columns[1], 4)
+    where = dataclasses.replace(
+        placement(crop, network, (1.0, 1.0, 1.0)), steps=dataclasses.replace(steps, axes=(2, 0, 1))
+    )
+    scores = np.random.default_rng(0).standard_normal((3, *network)).astype(np.float32)
+    whole = restore([Slab(0, scores)], where, Decoding(plan), probabilities=True)
+    strips = strips_within(0, network, network, 3, shared_columns(where.scan, plan))
+    assert len(strips) > 1
+    slabs = [Slab(a, scores[:, a : a + 2, strip], strip.start) for strip in strips for a in range(0, 5, 2)]
+    found = restore(slabs, where, Decoding(plan), probabilities=True)
+    assert whole.labels.any()
+    assert (found.labels == whole.labels).all()
+    for name, probability in whole.probabilities.items():
+        assert (found.probabilities[name] == probability).all()
 
 
 def test_between_coarse_slices_the_nearest_is_taken() -> None:

@@ -1,11 +1,14 @@
 """The streamed sliding window gives what a plain accumulation over the whole volume gives."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from veloxseg.errors import ConfigError, ModelError
 from veloxseg.image.regions import cut
-from veloxseg.predict.sliding import count_windows, predict_labels, score_slabs, window_starts
+from veloxseg.predict import sliding
+from veloxseg.predict.sliding import count_windows, predict_labels, score_slabs, strips_within, window_starts
 from veloxseg.runtimes.decoding import Decoding
 from veloxseg.runtimes.runtime import Ensemble, Mirrored
 
@@ -156,3 +159,59 @@ def test_members_of_an_ensemble_have_the_same_outputs(make_plan, arithmetic):
     image = np.random.default_rng(0).standard_normal((2, 20, 12, 8)).astype(np.float32)
     with pytest.raises(ModelError, match="2 and 1 outputs"):
         predict_labels(image, Ensemble([arithmetic(2), arithmetic(1)]), make_plan(2, patch=PATCH))
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("columns", [1, 2, 5, 12, 13, 29])
+def test_scores_do_not_depend_on_strips_to_the_bit(columns, own, make_plan, arithmetic):
+    """Neither with our weights nor with those of a pipeline; every window that reaches into a strip is counted."""
+    plan, shape = make_plan(4, patch=PATCH), (40, 30, 20)
+    image = np.random.default_rng(1).standard_normal((2, *shape)).astype(np.float32)
+    weights = np.random.default_rng(2).random(PATCH, np.float32) if own else None
+    strips = strips_within(4 * 4 * 16 * 20 * columns, shape, PATCH, 4)
+    assert strips[0].stop == columns
+    seen: list[int] = []
+    runtime = arithmetic(4)
+    found, whole = np.full((4, *shape), np.nan, np.float32), np.empty((4, *shape), np.float32)
+    for slab in score_slabs(
+        image, runtime, plan, own_weights=weights, strips=strips, progress=lambda n, _: seen.append(n)
+    ):
+        _, rows, width, _ = slab.scores_SXYZ.shape
+        assert width == columns
+        found[:, slab.start : slab.start + rows, slab.column : slab.column + width] = slab.scores_SXYZ
+    for slab in score_slabs(image, arithmetic(4), plan, own_weights=weights):
+        whole[:, slab.start : slab.start + slab.scores_SXYZ.shape[1]] = slab.scores_SXYZ
+    assert (found == whole).all()
+    assert seen == list(range(1, count_windows(shape, PATCH, 0.5, strips) + 1))
+    assert runtime.calls == seen[-1]
+
+
+def test_strips_cover_every_column_and_share_what_is_asked_for():
+    for size, width, shared in itertools.product((12, 30, 31, 97), (1, 7, 12, 20), (0, 3, 5)):
+        strips = strips_within(4 * 16 * 8 * width, (40, size, 8), PATCH, 1, shared)
+        assert (strips[0].start, strips[-1].stop) == (0, size)
+        assert all(left.stop - right.start >= shared for left, right in itertools.pairwise(strips))
+        assert all(left.start < right.start for left, right in itertools.pairwise(strips))
+
+
+def test_what_is_held_for_60_classes_does_not_grow_with_the_cross_section(make_plan, arithmetic, monkeypatch):
+    """A slab and a strip's share of it: the arrays themselves, from 1 to 16 times as many columns."""
+    plan, limit = make_plan(60, patch=PATCH), 4 * 60 * 16 * 500
+    monkeypatch.setattr(sliding, "STRIP_BYTES", limit)
+    held: list[int] = []
+    rooms: set[int] = set()
+
+    class Watched(sliding.Accumulator):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            held.append(self.held.nbytes)
+            rooms.add(id(self.held.base))
+
+    monkeypatch.setattr(sliding, "Accumulator", Watched)
+    for y, z in ((24, 20), (48, 40), (96, 80)):
+        image = np.random.default_rng(0).standard_normal((2, 16, y, z)).astype(np.float32)
+        rooms.clear()
+        predict_labels(image, arithmetic(60), plan, overlap=0.0)
+        assert len(rooms) == 1  # all strips are worked off in the same memory
+    assert limit / 2 < max(held) <= limit
+    assert len(held) > 10

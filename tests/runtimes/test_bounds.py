@@ -50,7 +50,7 @@ def test_every_call_of_a_preset_fits_and_none_would_fit_one_float_less(name, ins
             with pytest.raises(ModelError, match=f"`{kernel}` would use"):
                 bounds.check(kernel, tuple(_shortened(argument, short) for argument in arguments), vectors)
     plain = set() if set(config.kernel_sizes) - set(bounds.FILTERED) else {"group"}
-    assert seen == set(bounds.USES) - plain - {"place"}  # which is checked once, before the others are recorded
+    assert seen == set(bounds.USES) - plain - {"place"}  # behind whose last line there is a float more
 
 
 def _shortened(argument, short):

@@ -18,7 +18,7 @@ from veloxseg.model_folder import ModelFolder
 from veloxseg.predict.sliding import predict_labels
 from veloxseg.runtimes import choose_runtime, open_runtime, usable_runtimes
 from veloxseg.runtimes.graph import inference_form
-from veloxseg.runtimes.native import library
+from veloxseg.runtimes.native import adding, library
 from veloxseg.runtimes.native import runtime as native_runtime
 from veloxseg.runtimes.native.adding import add_weighted
 from veloxseg.runtimes.native.program import Program, missing
@@ -139,17 +139,24 @@ def test_info_says_which_setting_the_kernels_lack(write_model, make_plan, tmp_pa
     assert "not for this model: runtime native cannot compute head_sizes (6, 8, 8, 16)" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("product", [False, True])
+@pytest.mark.parametrize("built", [True, False])
 @pytest.mark.parametrize("bad", [None, np.nan, np.inf, -np.inf])
-def test_scores_are_added_as_numpy_adds_them_and_what_is_not_finite_is_seen(bad):
-    """Views, lines that end in a part of a vector, and a bad score in the last of them."""
+def test_scores_are_added_as_numpy_adds_them_and_what_is_not_finite_is_seen(bad, built, product, monkeypatch):
+    """Views, lines that end in a part of a vector, and a bad score in the last of them; with kernels and without."""
+    if not built:
+        monkeypatch.setattr(adding, "kernels", lambda: None)
     random = np.random.default_rng(0)
-    held, scores, weights = (random.standard_normal((9, 11, 40), np.float32) for _ in range(3))
+    held, scores, lines = (random.standard_normal((9, 11, 40), np.float32) for _ in range(3))
+    plane = random.standard_normal((9, 11), np.float32)
+    if product:
+        lines = np.broadcast_to(lines[0, 0], lines.shape)
     part = slice(1, 6), slice(2, 9), slice(3, 40)
     if bad is not None:
         scores[5, 8, 39] = bad
     expected = held.copy()
-    expected[part] += scores[part] * weights[part]
-    assert add_weighted(held[part], scores[part], weights[part]) == (bad is None)
+    expected[part] += (scores * lines * plane[:, :, None])[part]
+    assert add_weighted(held[part], scores[part], lines[part], plane[part[:2]]) == (bad is None)
     if bad is None:
         np.testing.assert_allclose(held, expected, rtol=0, atol=1e-6)
 
@@ -236,3 +243,17 @@ def test_a_failure_in_a_thread_is_not_lost(exported):
 
     with pytest.raises(RuntimeError, match="no luck"):
         predict_labels(np.random.default_rng(0).random((2, 90, 90, 40), np.float32), Failing(), folder.plan)
+
+
+def test_a_result_is_not_overwritten_while_anybody_holds_a_view_of_it(exported):
+    """And its memory serves again afterwards, so that no window takes fresh memory."""
+    runtime = open_runtime(ModelFolder.open(exported["native"]), "native", threads=1)
+    first, second = (np.random.default_rng(seed).standard_normal((1, 2, 64, 64, 32), np.float32) for seed in (0, 1))
+    kept = runtime(first)[0, 0, 3:9]
+    values, address = kept.copy(), kept.base.ctypes.data
+    assert runtime(second).ctypes.data != address
+    assert (kept == values).all()
+    del kept
+    again = runtime(first)
+    assert again.ctypes.data == address
+    assert (again[0, 0, 3:9] == values).all()

@@ -10,6 +10,7 @@ Memory is bounded as in our own pipeline: scores come slab by slab, and logits n
 Legend: C channel, S score, abc the network's axes (ABC on the scan's side of the crop).
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -29,11 +30,22 @@ from veloxseg.prepare.plan import ModalityPlan, NnunetSteps, Normalisation, Plan
 from veloxseg.runtimes.decoding import Decoding
 from veloxseg.types import Array, Box, Floats, Mask, Size
 
-__all__ = ["CropPlacement", "network_shape", "restore", "to_network", "window_weights", "working_bytes"]
+__all__ = [
+    "CropPlacement",
+    "network_shape",
+    "restore",
+    "shared_columns",
+    "to_network",
+    "window_weights",
+    "working_bytes",
+]
 
 ANISOTROPY = 3.0  # beyond this ratio of spacings, slices are resampled one by one
 EPSILON = 1e-8
 PEAK = 10  # the weight in the middle of a window
+SPLINE_REACH = (
+    32  # voxels on each side; further ones have weights below 1e-14 in splines of order 3, and more below that
+)
 SLABS_HELD = 4.0  # scores, sums of weights, and rows that wait for the way back, joined with those before
 
 
@@ -230,12 +242,20 @@ def restore(
     names = decoding.foreground_outputs if probabilities else ()
     kept = {name: np.zeros(placement.scan.shape, np.uint8, "F") for name in names}
     inside, insides = _crop_of(labels, placement), {name: _crop_of(kept[name], placement) for name in names}
-    for rows, scores_SABC in _rows_of_scan(slabs, placement, decoding.channels):
-        inside[rows] = decoding.labels(scores_SABC)
-        if probabilities:
-            for name, values in decoding.probabilities(scores_SABC).items():
-                insides[name][rows] = np.rint(values * 255)
+    for _, strip in itertools.groupby(slabs, key=lambda slab: slab.column):
+        for place, scores_SABC in _rows_of_scan(strip, placement, decoding.channels):
+            inside[place] = decoding.labels(scores_SABC)
+            if probabilities:
+                for name, values in decoding.probabilities(scores_SABC).items():
+                    insides[name][place] = np.rint(values * 255)
     return Restoration(labels, kept)
+
+
+def shared_columns(scan: Geometry, plan: Plan) -> int:
+    """How many columns strips must have in common: as many as a voxel of the scan depends on."""
+    assert plan.nnunet is not None
+    scores = plan.nnunet.scores
+    return 2 * SPLINE_REACH if max(scores.order, scores.slice_order) > 1 else 4
 
 
 def _crop_of(array: Array, placement: CropPlacement) -> Array:
@@ -243,27 +263,60 @@ def _crop_of(array: Array, placement: CropPlacement) -> Array:
     return array.T.transpose(placement.steps.axes)[placement.box]
 
 
-def _rows_of_scan(slabs: Iterable[Slab], placement: CropPlacement, channels: int) -> Iterator[tuple[slice, Floats]]:
-    """Scores on the scan's grid, a few rows of the crop at a time, as soon as what they depend on has come."""
+def _rows_of_scan(
+    slabs: Iterable[Slab], placement: CropPlacement, channels: int
+) -> Iterator[tuple[tuple[slice, slice], Floats]]:
+    """Scores of a strip on the scan's grid, a few rows of the crop at a time, as soon as what they depend on has come.
+
+    Of the columns those are made that depend on nothing outside of the strip.
+    """
     size, crop = placement.network_shape, placement.crop
     orders, _ = _orders(placement.steps.scores, placement.spacing, _along(placement.steps, placement.scan.spacing))
     first, second, third = (spline_matrix(n, m, order) for n, m, order in zip(size, crop, orders, strict=True))
     along = np.eye(size[0]) if first is None else first
-    lowest, highest = (along != 0).argmax(axis=1), size[0] - 1 - (along[:, ::-1] != 0).argmax(axis=1)
+    lowest, highest = _dependence(along)
     step = max(1, chunk_voxels(channels) // (4 * crop[1] * crop[2]))  # a quarter, as sums are in float64
-    made, held, start = 0, np.empty((channels, 0, *size[1:]), np.float32), 0
+    made, held, start = 0, None, 0
     for slab in slabs:
+        if held is None:
+            held = slab.scores_SXYZ[:, :0]
+            columns, second = _columns(second, size[1], slice(slab.column, slab.column + held.shape[2]))
         held = np.concatenate([held, slab.scores_SXYZ], axis=1)
         ready = int(np.searchsorted(highest, start + held.shape[1]))
         for begin in range(made, ready, step):
             rows = slice(begin, min(begin + step, ready))
             used = slice(int(lowest[rows].min()) - start, int(highest[rows].max()) + 1 - start)
             weights = along[rows, used.start + start : used.stop + start].astype(np.float32)
-            yield rows, np.stack([_scores(weights, scores[used], second, third) for scores in held])
+            yield (rows, columns), np.stack([_scores(weights, scores[used], second, third) for scores in held])
         made = ready
         end = start + held.shape[1]
         kept = min(int(lowest[made]), end) if made < len(lowest) else end
         held, start = held[:, kept - start :].copy(), kept
+
+
+def _dependence(weights: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """The first voxel that a row (target, source) and those after it need, and the last that it and those before need.
+
+    A row that falls on a voxel needs that one alone, between rows of a spline that need many.
+    """
+    used = weights != 0
+    first, last = used.argmax(axis=1), used.shape[1] - 1 - used[:, ::-1].argmax(axis=1)
+    return np.minimum.accumulate(first[::-1])[::-1], np.maximum.accumulate(last)
+
+
+def _columns(
+    matrix: npt.NDArray[np.float64] | None, size: int, strip: slice
+) -> tuple[slice, npt.NDArray[np.float64] | None]:
+    """The columns of the crop that depend on a strip alone, and their weights for its columns."""
+    if matrix is None:
+        return strip, None
+    if strip == slice(0, size):
+        return slice(0, len(matrix)), matrix
+    lowest, highest = _dependence(matrix)
+    made = np.flatnonzero((lowest >= strip.start) & (highest < strip.stop))
+    assert len(made), "strips share as many columns as a voxel depends on"
+    columns = slice(int(made[0]), int(made[-1]) + 1)
+    return columns, matrix[columns, strip]
 
 
 def _scores(

@@ -23,7 +23,7 @@ from veloxseg.image import Volume
 from veloxseg.machine import NOTICE, peak_rss_mb, rss_mb, software
 from veloxseg.model_folder import ModelFolder, members
 from veloxseg.predict.estimate import Estimate, WindowCost, estimate
-from veloxseg.predict.pipelines import PIPELINES
+from veloxseg.predict.pipelines import PIPELINES, strips_of
 from veloxseg.predict.postprocess import keep_largest, remove_smaller
 from veloxseg.predict.result import Segmentation
 from veloxseg.predict.scans import Scans
@@ -155,6 +155,7 @@ class Predictor:
             overlap=self.options.overlap,
             progress=progress,
             own_weights=self.pipeline.weights(self.plan.patch),
+            strips=strips_of(image_CXYZ.shape[1:], reference.geometry, self.decoding),
         )
         restored = self.pipeline.restore(slabs, placement, self.decoding, probabilities=self.options.probabilities)
         clock.lap("windows_and_resampling")

@@ -4,9 +4,14 @@ Scores are interpolated linearly to the scan's voxels and decoded there, which f
 better than interpolating labels. Rows of the scan are made as soon as the slabs they depend on have come. Linear
 interpolation between background voxels is background, so only boxes with something in them are computed.
 
+Scores may come in strips (sliding.py). Of each those columns of the scan are made that read nothing outside of it;
+neighbours have so many columns in common that each column of the scan is among them (`shared_columns`).
+
 Legend: S score, XYZ space (axes of the network's grid).
 """
 
+import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -17,10 +22,11 @@ from veloxseg.image.resample import AxisMap, axis_maps, interpolate
 from veloxseg.image.volume import Geometry
 from veloxseg.predict.sliding import Slab
 from veloxseg.prepare.network_input import Placement
+from veloxseg.prepare.plan import Plan
 from veloxseg.runtimes.decoding import Decoding
-from veloxseg.types import Array, Floats
+from veloxseg.types import Array, Floats, Size
 
-__all__ = ["Restoration", "chunk_voxels", "restore"]
+__all__ = ["Restoration", "chunk_voxels", "restore", "shared_columns"]
 
 CHUNK_BYTES = 64 << 20  # of scores on the scan's grid that are made at a time
 
@@ -48,9 +54,16 @@ def restore(
             for name, values in decoding.probabilities(scores_SXYZ).items():
                 views[name][rows, into[0], into[1]] = np.rint(values * 255)
 
-    for block in _blocks(_thin(slabs), maps[0], placement.network_shape[0]):
-        _interpolate_block(block, maps, None if probabilities else decoding.foreground, write)
+    for _, strip in itertools.groupby(slabs, key=lambda slab: slab.column):
+        for block in _blocks(_thin(strip), maps[0], placement.network_shape[0]):
+            _interpolate_block(block, maps, placement.network_shape, decoding, write, everywhere=probabilities)
     return Restoration(labels, kept)
+
+
+def shared_columns(scan: Geometry, plan: Plan) -> int:
+    """How many columns strips must have in common: what a voxel of the scan reads, wherever it lies between two."""
+    reach = max(1.0, max(scan.spacing) / min(plan.spacing))
+    return math.ceil(2 * reach) + 3
 
 
 def _to_scan(placement: Placement) -> tuple[tuple[AxisMap, AxisMap, AxisMap], Callable[[Array], Array]]:
@@ -78,7 +91,7 @@ def _thin(slabs: Iterable[Slab]) -> Iterator[Slab]:
         channels, rows, y, z = slab.scores_SXYZ.shape
         thickness = max(1, chunk_voxels(channels) // (y * z))
         for begin in range(0, rows, thickness):
-            yield Slab(slab.start + begin, slab.scores_SXYZ[:, begin : begin + thickness])
+            yield Slab(slab.start + begin, slab.scores_SXYZ[:, begin : begin + thickness], slab.column)
 
 
 class _Block(NamedTuple):
@@ -87,6 +100,7 @@ class _Block(NamedTuple):
     rows: npt.NDArray[np.intp]  # indices into the scan
     coordinates: npt.NDArray[np.float64]  # of these rows, in the scores below
     scores_SXYZ: Floats
+    column: int  # the first of the scores along y
 
 
 def _blocks(slabs: Iterable[Slab], along: AxisMap, size: int) -> Iterator[_Block]:
@@ -104,7 +118,7 @@ def _blocks(slabs: Iterable[Slab], along: AxisMap, size: int) -> Iterator[_Block
         end = slab.start + scores.shape[1]
         ready = len(where) if end == size else int(np.searchsorted(where, end - 1 - reach, side="right"))
         if ready > made:
-            yield _Block(rows[made:ready], where[made:ready] - start, joined)
+            yield _Block(rows[made:ready], where[made:ready] - start, joined, slab.column)
         made = max(made, ready)
         tail_start = end if made == len(where) else max(start, min(end, int(where[made] - reach)))
         tail = joined[:, tail_start - start :].copy()
@@ -118,18 +132,20 @@ def _inside(coordinates: npt.NDArray[np.float64], size: int) -> npt.NDArray[np.b
 def _interpolate_block(
     block: _Block,
     maps: tuple[AxisMap, AxisMap, AxisMap],
-    foreground: Callable[[Floats], npt.NDArray[np.bool_]] | None,
+    network: Size,
+    decoding: Decoding,
     write: Callable[[npt.NDArray[np.intp], tuple[slice, slice], Floats], None],
+    *,
+    everywhere: bool,
 ) -> None:
-    """Makes the block's rows, in chunks; with `foreground`, only the box around it."""
-    box = (
-        _box(foreground(block.scores_SXYZ)) if foreground is not None else [(0, n) for n in block.scores_SXYZ.shape[1:]]
-    )
+    """Makes the block's rows, in chunks; if not everywhere, then in the box around the foreground."""
+    _, rows, columns, depth = block.scores_SXYZ.shape
+    box = [(0, rows), (0, columns), (0, depth)] if everywhere else _box(decoding.foreground(block.scores_SXYZ))
     if box is None:
         return
     first, last = _affected(block.coordinates, abs(maps[0].step), box[0])
-    y_map, y_into, y_from = _part(maps[1], box[1], block.scores_SXYZ.shape[2])
-    z_map, z_into, z_from = _part(maps[2], box[2], block.scores_SXYZ.shape[3])
+    y_map, y_into, y_from = _part(maps[1], box[1], block.column, columns, network[1])
+    z_map, z_into, z_from = _part(maps[2], box[2], 0, depth, network[2])
     step = max(1, chunk_voxels(len(block.scores_SXYZ)) // max(1, y_map.size * z_map.size))
     for begin in range(first, last, step):
         where = block.coordinates[begin : min(begin + step, last)]
@@ -166,16 +182,30 @@ def _support(where: npt.NDArray[np.float64], step: float, size: int) -> slice:
     return slice(begin, max(begin + 1, min(size, int(np.ceil(where.max() + reach)) + 1)))
 
 
-def _part(along: AxisMap, box: tuple[int, int], size: int) -> tuple[AxisMap, slice, slice]:
-    """The map of those scan voxels along an axis that see the box, their place in the scan, and what they read."""
+def _part(along: AxisMap, box: tuple[int, int], start: int, count: int, size: int) -> tuple[AxisMap, slice, slice]:
+    """The map of those scan voxels along an axis that see the box, their place in the scan, and what they read.
+
+    There are scores of the voxels [start, start + count) of an axis of that size; the box and what is read count from
+    `start` on.
+    """
     coordinates = along.coordinates
-    inside = np.flatnonzero(_inside(coordinates, size))
+    inside = np.flatnonzero(_inside(coordinates, size) & _readable(coordinates, abs(along.step), start, count, size))
     if along.step < 0:
         inside = inside[::-1]
-    low, high = _affected(coordinates[inside], abs(along.step), box)
+    low, high = _affected(coordinates[inside], abs(along.step), (box[0] + start, box[1] + start))
     chosen = np.sort(inside[low:high])
     if not len(chosen):
         return AxisMap(along.source_axis, 0, along.step, 0.0), slice(0, 0), slice(0, 1)
     into = slice(int(chosen[0]), int(chosen[-1]) + 1)
     source = _support(coordinates[into], abs(along.step), size)
-    return (AxisMap(along.source_axis, len(chosen), along.step, coordinates[into.start] - source.start), into, source)
+    part = AxisMap(along.source_axis, len(chosen), along.step, coordinates[into.start] - source.start)
+    return part, into, slice(source.start - start, source.stop - start)
+
+
+def _readable(
+    coordinates: npt.NDArray[np.float64], step: float, start: int, count: int, size: int
+) -> npt.NDArray[np.bool_]:
+    """Whether what interpolation reads (`_support`) lies in [start, start + count) of an axis of that size."""
+    reach = max(1.0, step)
+    first, last = np.floor(coordinates - reach), np.ceil(coordinates + reach)
+    return np.asarray((np.clip(first, 0, size - 1) >= start) & (np.minimum(last + 1, size) <= start + count))

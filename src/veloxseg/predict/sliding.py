@@ -1,12 +1,15 @@
 """The sliding window, in bounded memory: scores leave slab by slab, as soon as no further window can change them.
 
-Windows overlap and are added with Gaussian weights, w(x, y, z) = g(x) g(y) g(z), sigma an eighth of the window.
-Going along x, the slowest axis, only the rows of the present windows are held: the accumulator has the size of one
-slab, whatever the length of the scan. The windows lie on a regular grid, so the sum of weights is a product of
-three sums along axes and needs no volume of its own.
+Windows overlap and are added with weights (accumulator.py). Going along x, the slowest axis, only the rows of the
+present windows are held: the accumulator has the size of one slab, whatever the length of the scan.
+
+With many classes one slab is large too: 120 of them in a cross-section of 512 x 512 are 12 GB. Beyond STRIP_BYTES the
+cross-section is worked off in strips along y, each from the first row to the last. Windows lie on the same grid and
+are added in the same order whatever the strips are, so scores do not depend on them. What that costs: a window that
+reaches over the border of two strips is computed for both, so strips as wide as a window take twice the time.
 
 A runtime may take several windows at a time, from as many threads; they are added in order all the same, so the
-result does not depend on it.
+result does not depend on it. The threads go on to the next row of windows while a slab is on its way out.
 
 What a window gives is checked: logits of another shape, or that are not finite, end the prediction with an error that
 names the window. They would be a wrong mask otherwise: NaN is not above 0, so it reads as background.
@@ -18,36 +21,41 @@ Legend: C channel, S score (see decoding.py), XYZ space.
 """
 
 import itertools
+import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import lru_cache
+from contextlib import closing
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from veloxseg.errors import ConfigError, ModelError
 from veloxseg.image.regions import cut
+from veloxseg.predict.accumulator import Accumulator, Windows
 from veloxseg.prepare.plan import Plan
 from veloxseg.runtimes.decoding import Decoding
-from veloxseg.runtimes.native.adding import add_weighted
 from veloxseg.runtimes.runtime import Runtime, logits_of
 from veloxseg.types import Array, Floats, Size
 
-__all__ = ["Slab", "count_windows", "predict_labels", "score_slabs", "window_starts"]
+__all__ = ["STRIP_BYTES", "Slab", "count_windows", "predict_labels", "score_slabs", "strips_within", "window_starts"]
 
 T = TypeVar("T")
 R = TypeVar("R")
 Progress = Callable[[int, int], None]  # windows done, windows in all
 CONTENT = 1e-3  # this part of a channel's range: air differs by less within a window, tissue never does
+STRIP_BYTES = 1 << 30  # of scores: 45 columns of 120 classes by 512, for which a window of 96 is computed thrice
 
 
 class Slab(NamedTuple):
-    """Final scores of the rows [start, start + n) along x. The array is reused: copy what must stay."""
+    """Final scores of the rows from `start` on along x, of a strip that begins at `column` along y.
+
+    Slabs come strip by strip, and in each from the first row to the last. The array is reused: copy what must stay.
+    """
 
     start: int
     scores_SXYZ: Floats
+    column: int = 0
 
 
 def window_starts(size: int, patch: int, overlap: float) -> tuple[int, ...]:
@@ -64,8 +72,28 @@ def window_starts(size: int, patch: int, overlap: float) -> tuple[int, ...]:
     return tuple(int(start) for start in np.rint(np.linspace(0, size - patch, count)))
 
 
-def count_windows(shape: Size, patch: Size, overlap: float) -> int:
-    return int(np.prod([len(window_starts(n, p, overlap)) for n, p in zip(shape, patch, strict=True)]))
+def strips_within(memory: float, shape: Size, patch: Size, channels: int, shared: int = 0) -> tuple[slice, ...]:
+    """Strips along y, evenly spread, whose slabs of scores have no more bytes than that.
+
+    Neighbours have at least `shared` columns in common: a voxel of the scan that lies between two strips needs scores
+    on both sides of it, and finds them all in one of the strips. A strip has twice that at the least.
+
+    >>> strips_within(4 * 96 * 40 * 60, shape=(200, 100, 60), patch=(96, 96, 96), channels=1, shared=4)
+    (slice(0, 40, None), slice(30, 70, None), slice(60, 100, None))
+    """
+    column = 4 * channels * min(patch[0], shape[0]) * shape[2]
+    width = max(int(memory // column), 2 * shared, 1)
+    if width >= shape[1]:
+        return (slice(0, shape[1]),)
+    count = -(-(shape[1] - width) // (width - shared)) + 1
+    return tuple(slice(int(a), int(a) + width) for a in np.rint(np.linspace(0, shape[1] - width, count)))
+
+
+def count_windows(shape: Size, patch: Size, overlap: float, strips: Sequence[slice] | None = None) -> int:
+    """How many windows are computed; those on the border of two strips count for both."""
+    windows = _windows(shape, patch, overlap)
+    parts = [windows.touching(strip) for strip in strips or (slice(0, shape[1]),)]
+    return sum(math.prod(map(len, part.axes)) for part in parts)
 
 
 def predict_labels(
@@ -73,9 +101,13 @@ def predict_labels(
 ) -> Array:
     """Labels of a whole image on the network's grid (X, Y, Z)."""
     decoding = Decoding(plan)
-    labels = np.empty(image_CXYZ.shape[1:], decoding.dtype)
-    for slab in score_slabs(image_CXYZ, runtime, plan, overlap=overlap, progress=progress):
-        labels[slab.start : slab.start + slab.scores_SXYZ.shape[1]] = decoding.labels(slab.scores_SXYZ)
+    _, x, y, z = image_CXYZ.shape
+    labels = np.empty((x, y, z), decoding.dtype)
+    strips = strips_within(STRIP_BYTES, (x, y, z), plan.patch, decoding.channels)
+    for slab in score_slabs(image_CXYZ, runtime, plan, overlap=overlap, progress=progress, strips=strips):
+        _, rows, columns, _ = slab.scores_SXYZ.shape
+        into = labels[slab.start : slab.start + rows, slab.column : slab.column + columns]
+        into[...] = decoding.labels(slab.scores_SXYZ)
     return labels
 
 
@@ -87,21 +119,18 @@ def score_slabs(
     overlap: float = 0.5,
     progress: Progress | None = None,
     own_weights: Floats | None = None,
+    strips: Sequence[slice] | None = None,
 ) -> Iterator[Slab]:
-    """The weighted mean of all windows' scores, in slabs along x. `image_CXYZ` may be memory-mapped.
+    """The weighted mean of all windows' scores, in slabs along x, strip by strip. `image_CXYZ` may be memory-mapped.
 
-    A pipeline with weights of its own computes every window, also one without content.
+    A pipeline with weights of its own computes every window, also one without content. Without `strips` there is one.
     """
     if not 0 <= overlap < 1:
         raise ConfigError(f"overlap is {overlap}; it must lie in [0, 1), usually 0.5")
-    decoding, patch, shape = Decoding(plan), plan.patch, image_CXYZ.shape[1:]
-    axes = [window_starts(n, p, overlap) for n, p in zip(shape, patch, strict=True)]
-    weights = _gaussian(patch) if own_weights is None else own_weights
-    sums = _ProductSums(axes, patch, shape) if own_weights is None else _CountedSums(axes, own_weights, shape)
+    decoding, patch, windows = Decoding(plan), plan.patch, _windows(image_CXYZ.shape[1:], plan.patch, overlap)
     least = _least_range(image_CXYZ) if own_weights is None else None
-    held = np.zeros((decoding.channels, min(patch[0], shape[0]), *shape[1:]), np.float32)
-    workers = runtime.windows_at_once
-    total, done = int(np.prod([len(starts) for starts in axes])), 0
+    strips = strips or (slice(0, windows.shape[1]),)
+    total, done = count_windows(windows.shape, patch, overlap, strips), itertools.count(1)
 
     def computed(start: Size) -> tuple[Size, Floats | None]:
         window = _window(image_CXYZ, start, patch)
@@ -109,26 +138,29 @@ def score_slabs(
             return start, None
         return start, decoding.scores(_logits(runtime, window, start))
 
-    for index, x in enumerate(axes[0]):
-        first = max(0, x)  # the row that held[:, 0] stands for
-        for start, scores in _in_order(computed, itertools.product([x], axes[1], axes[2]), workers):
-            if scores is not None:
-                (rows, *columns), inner = _overlap(start, patch, shape)
-                place = slice(rows.start - first, rows.stop - first), *columns
-                for channel, score in zip(held, scores, strict=True):
-                    if not add_weighted(channel[place], score[*inner], weights[*inner]):
+    room = Accumulator.room(decoding.channels, windows, strips)
+    for strip in strips:
+        own = windows.touching(strip)
+        accumulator = Accumulator(room, own, strip, own_weights)
+        x, y, z = own.axes
+        with closing(_in_order(computed, itertools.product(x, y, z), runtime.windows_at_once)) as results:
+            for row, following in zip(x, (*x[1:], own.shape[0]), strict=True):
+                for start, scores in itertools.islice(results, len(y) * len(z)):
+                    if scores is not None and not accumulator.add(start, scores):
                         raise _not_finite(runtime, start)
-            done += 1
-            if progress is not None:
-                progress(done, total)
-        following = axes[0][index + 1] if index + 1 < len(axes[0]) else shape[0]
-        final = held[:, : following - first]
-        sums.divide(final, index, first)
-        yield Slab(first, final)
-        _shift(held, following - first)
+                    del scores  # its memory serves the next window
+                    if progress is not None:
+                        progress(next(done), total)
+                yield Slab(accumulator.first, accumulator.final(row, following), strip.start)
+                accumulator.go_on(following)
 
 
-def _in_order(function: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:
+def _windows(shape: tuple[int, ...], patch: Size, overlap: float) -> Windows:
+    x, y, z = (window_starts(n, p, overlap) for n, p in zip(shape, patch, strict=True))
+    return Windows((x, y, z), patch, (shape[0], shape[1], shape[2]))
+
+
+def _in_order(function: Callable[[T], R], items: Iterable[T], workers: int) -> Generator[R, None, None]:
     """Does what `map` does, by several threads; at most one result more than there are workers waits."""
     if workers == 1:
         yield from map(function, items)
@@ -167,20 +199,6 @@ def _not_finite(runtime: Runtime, start: Size) -> ModelError:
     )
 
 
-def _shift(held_SXYZ: Floats, rows: int) -> None:
-    """Drops the first rows and appends empty ones, row by row so that nothing is copied aside."""
-    kept = held_SXYZ.shape[1] - rows
-    for row in range(kept):
-        held_SXYZ[:, row] = held_SXYZ[:, row + rows]
-    held_SXYZ[:, max(kept, 0) :] = 0
-
-
-def _overlap(start: Size, patch: Size, shape: tuple[int, ...]) -> tuple[list[slice], list[slice]]:
-    """The part of a window that lies in the image, in the image's voxels and in the window's."""
-    image = [slice(max(0, s), min(n, s + p)) for s, p, n in zip(start, patch, shape, strict=True)]
-    return image, [slice(i.start - s, i.stop - s) for i, s in zip(image, start, strict=True)]
-
-
 def _least_range(image_CXYZ: Array) -> Floats:
     """The range below which a channel of a window counts as air."""
     ranges = [float(channel.max()) - float(channel.min()) for channel in image_CXYZ]
@@ -193,53 +211,3 @@ def _has_content(window_CXYZ: Floats, least_C: Floats) -> bool:
         if any(float(c.max() - c.min()) > least for c, least in zip(part, least_C, strict=True)):
             return True
     return False
-
-
-@lru_cache(maxsize=4)
-def _gaussian(patch: Size) -> Floats:
-    x, y, z = (_gaussian_axis(side) for side in patch)
-    return np.asarray(x[:, None, None] * y[:, None] * z, np.float32)
-
-
-def _gaussian_axis(side: int) -> npt.NDArray[np.float64]:
-    offsets = np.arange(side) - (side - 1) / 2
-    return np.asarray(np.exp(-0.5 * (offsets / (side / 8)) ** 2))
-
-
-class _ProductSums:
-    """The weights of all windows at each voxel, where a window's weights are a product: three sums along axes."""
-
-    def __init__(self, axes: Sequence[tuple[int, ...]], patch: Size, shape: tuple[int, ...]) -> None:
-        self.x, self.y, self.z = (_weight_sum(s, p, n) for s, p, n in zip(axes, patch, shape, strict=True))
-
-    def divide(self, scores_SXYZ: Floats, index: int, first: int) -> None:
-        """Divides the rows from `first` on, which are final after row `index` of windows, by their weights."""
-        scores_SXYZ /= self.x[first : first + scores_SXYZ.shape[1], None, None]
-        scores_SXYZ /= self.y[:, None] * self.z
-
-
-class _CountedSums:
-    """The same for any weights: they are added window by window, as the scores are."""
-
-    def __init__(self, axes: Sequence[tuple[int, ...]], weights: Floats, shape: tuple[int, ...]) -> None:
-        self.axes, self.weights, self.shape = axes, weights, shape
-        self.held = np.zeros((1, min(weights.shape[0], shape[0]), *shape[1:]), np.float32)
-
-    def divide(self, scores_SXYZ: Floats, index: int, first: int) -> None:
-        a, b, c = self.weights.shape
-        for start in itertools.product([self.axes[0][index]], self.axes[1], self.axes[2]):
-            image, inner = _overlap(start, (a, b, c), self.shape)
-            rows = slice(image[0].start - first, image[0].stop - first)
-            self.held[0, rows, image[1], image[2]] += self.weights[inner[0], inner[1], inner[2]]
-        rows_done = scores_SXYZ.shape[1]
-        scores_SXYZ /= self.held[:, :rows_done]
-        _shift(self.held, rows_done)
-
-
-def _weight_sum(starts: tuple[int, ...], patch: int, size: int) -> Floats:
-    """The weights of all windows along one axis, summed at each voxel."""
-    total, weights = np.zeros(size), _gaussian_axis(patch)
-    for start in starts:
-        image = slice(max(0, start), min(size, start + patch))
-        total[image] += weights[image.start - start : image.stop - start]
-    return total.astype(np.float32)

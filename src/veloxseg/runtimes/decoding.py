@@ -71,7 +71,9 @@ class Decoding:
             for value, score in zip(self.values, scores_SXYZ, strict=True):
                 labels[score > 0] = value
         elif self.channels == 1:
-            labels = np.where(scores_SXYZ[0] > 0, *np.array(self.values[::-1], self.dtype))
+            labels = (scores_SXYZ[0] > 0).view(np.uint8).astype(self.dtype, copy=False)  # `where` branches per voxel
+            if self.values != (0, 1):
+                labels = np.array(self.values, self.dtype)[labels]
         else:
             labels = np.full(scores_SXYZ.shape[1:], self.values[0], self.dtype)
             best = scores_SXYZ[0].copy()

@@ -210,7 +210,7 @@ def attention(
         _refuse("attention", f"heads of {dk} and {dv} channels, above {HEAD_CHANNELS}")
     yield Use("tokens", tokens, 0, windows * count * heads * (2 * dk + dv))
     yield Use("bias", bias, 0, heads * count * vectors.whole(count))
-    yield Use("scores", scores, 0, count * vectors.lanes)
+    yield Use("scores", scores, 0, min(2 * vectors.lanes, vectors.whole(count)) * count)
     yield Use("out", out, 0, windows * count * heads * dv)
 
 

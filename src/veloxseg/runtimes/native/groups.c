@@ -1,7 +1,7 @@
 /* Group convolutions whose groups have 4 channels, and 8 where a vector has room for them. Wider groups are products
    (program.py). */
 
-#include "vectors.h"
+#include "kernels.h"
 
 #define ROWS SUMS /* voxels in registers; the others hold what is multiplied */
 #define WIDEST (LANES == 4 ? 4 : 8)
@@ -67,8 +67,8 @@ INLINE void group_lines(int width, int size, const float *x, N sy, N channels, c
 /* x: the first tap of the first voxel, in a feature with borders; out: (nx, ny, nz, channels);
    weight: (vector of groups, kx, ky, kz, c, lane). One plane of the kernel at a time: its weights stay in the
    first cache. */
-EXPORT void group(const float *x, N sx, N sy, const float *weight, const float *bias, float *out, N nx, N ny, N nz,
-                  N channels, int width, int size) {
+void group(const float *x, N sx, N sy, const float *weight, const float *bias, float *out, N nx, N ny, N nz,
+           N channels, int width, int size) {
     N line = nz * channels, plane = size * size * width * LANES;
     for (N c = 0; c < channels; c += LANES, weight += size * plane)
         for (N i = 0; i < nx; i++) {
@@ -149,8 +149,8 @@ INLINE void filtered_lines(int size, int width, const float *x, N sx, N sy, cons
 }
 
 /* As `group`, for kernels of size 3 and 5 and an even ny. weight: (vector of groups, point, kx, kz, c, lane) */
-EXPORT void filtered_group(const float *x, N sx, N sy, const float *weight, const float *bias, float *out, N nx, N ny,
-                           N nz, N channels, int width, int size, float *room) {
+void filtered_group(const float *x, N sx, N sy, const float *weight, const float *bias, float *out, N nx, N ny, N nz,
+                    N channels, int width, int size, float *room) {
 #define LINES(s, w) \
     if (size == s && width == w) \
         filtered_lines(s, w, from, sx, sy, weight, start, room, to, nx, ny, nz, channels, keep);

@@ -4,7 +4,7 @@
    out = A' [(G w G') . (B' d B)] A  (Winograd's F(2, 3) on each axis; program.py has G). Sums, and halves in G, are all
    that the transforms need, so that the result is as exact as that of the plain sum. */
 
-#include "products.h"
+#include "kernels.h"
 
 #define POINTS 16 /* 4 x 4 */
 #define CUBE 64
@@ -60,8 +60,8 @@ static void restore(const float *products, const float *bias, N nz, float *out, 
 /* x: the first tap of the first voxel, in a feature with borders; ny and nz are even.
    weight: (class, point, panel, kx, c, lane), bias: (class, 64), out: (class, 4 nx, 4 ny, 4 nz);
    transformed: room for (nx + 2, point, nz / 2, channels), products: for (BLOCK, point, nz / 2, 64) */
-EXPORT void head(const float *x, N sx, N sy, const float *weight, const float *bias, float *out, N nx, N ny, N nz,
-                 N channels, N classes, float *transformed, float *products) {
+void head(const float *x, N sx, N sy, const float *weight, const float *bias, float *out, N nx, N ny, N nz, N channels,
+          N classes, float *transformed, float *products) {
     N row = 4 * nz, plane = 4 * ny * row, line = nz / 2 * channels, step = POINTS * line, cells = nz / 2 * CUBE;
     N offsets[3] = {0, step, 2 * step};
     for (N y = 0; y < ny; y += 2) {

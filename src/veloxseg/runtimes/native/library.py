@@ -5,7 +5,7 @@ They are built at installation where there is a C compiler, and come with the wh
 
 import ctypes
 import hashlib
-from ctypes import POINTER, c_float, c_int, c_int64, c_void_p
+from ctypes import c_char_p, c_float, c_int, c_int64, c_void_p
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -35,7 +35,7 @@ SETS = {  # the widest first
 
 
 class Product(ctypes.Structure):
-    """What to multiply; products.h explains the fields."""
+    """What to multiply; kernels.h explains the fields."""
 
     _fields_ = (
         *((name, Floats) for name in ("x", "weight", "bias", "residual", "out", "offsets")),
@@ -47,29 +47,21 @@ class Product(ctypes.Structure):
 
 
 class Pair(ctypes.Structure):
-    """A feature and its windows; attention.c explains the fields."""
+    """A feature and its windows; kernels.h explains the fields."""
 
     _fields_ = tuple(
         (name, N) for name in ("modalities", "nx", "ny", "nz", "bx", "by", "bz", "small_x", "small_y", "small_z")
     )
 
 
-SIGNATURES = {
-    "product": [POINTER(Product)],
-    "head": [Floats, N, N, Floats, Floats, Floats, *[N] * 5, Floats, Floats],
-    "group": [Floats, N, N, Floats, Floats, Floats, N, N, N, N, c_int, c_int],
-    "filtered_group": [Floats, N, N, Floats, Floats, Floats, N, N, N, N, c_int, c_int, Floats],
-    "statistics": [Floats, *[N] * 6, Floats, Floats],
-    "normalise": [Floats, N, N, Floats, Floats, c_int, Floats, Floats, *[N] * 6],
-    "layer_norm": [Floats, Floats, N, N],
-    "cells": [Floats, N, N, Floats, N, N, N, N, c_int],
-    "place": [Floats, N, N, N, Floats, *[N] * 7],
-    "add_weighted": [*[Floats, N, N] * 3, N, N, N],
-    "gather": [POINTER(Pair), Floats, N, N, N, Floats],
-    "attention": [Floats, *[N] * 5, Floats, Floats, Floats],
-    "scatter": [POINTER(Pair), Floats, N, Floats, Floats, N, N],
+SIGNATURES = {  # what Python calls, and what that returns; the other kernels are called by `replay` (replay.c)
+    "instruction_set": ([], c_char_p),
+    "kernel_names": ([], c_char_p),
+    "lanes": ([], N),
+    "panel": ([], N),
+    "replay": ([Floats, N, N], None),
+    "add_weighted": ([*[Floats, N, N] * 4, N, N, N], c_int),
 }
-ANSWERING = {"add_weighted"}  # functions that return a number
 
 
 def source_hash() -> str:
@@ -90,13 +82,11 @@ def kernels(name: str | None = None) -> ctypes.CDLL | None:
         library = ctypes.CDLL(str(SETS[name].path))
     except OSError:
         return None
-    library.sources.restype = library.instruction_set.restype = ctypes.c_char_p
+    library.sources.restype = c_char_p
     if library.sources().decode() != source_hash() or not library.supported():
         return None
-    library.lanes.restype = library.panel.restype = N
-    for function_name, arguments in SIGNATURES.items():
-        function = getattr(library, function_name)
-        function.argtypes, function.restype = arguments, c_int if function_name in ANSWERING else None
+    for function, (arguments, answer) in SIGNATURES.items():
+        getattr(library, function).argtypes, getattr(library, function).restype = arguments, answer
     return library
 
 

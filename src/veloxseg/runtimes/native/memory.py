@@ -6,14 +6,27 @@ Legend: N voxel, C channel, K output, XYZ space.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from veloxseg.types import Floats, Size
 
-__all__ = ["FLOAT", "Feature", "Floats", "Grid", "Job", "Span", "Vectors", "aligned", "along_z", "pack", "rows"]
+__all__ = [
+    "FLOAT",
+    "Feature",
+    "Floats",
+    "Grid",
+    "Job",
+    "Results",
+    "Span",
+    "Vectors",
+    "aligned",
+    "along_z",
+    "pack",
+    "rows",
+]
 
 FLOAT = 4  # bytes
 
@@ -54,7 +67,7 @@ class Grid(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What to multiply, as products.h has it."""
+    """What to multiply, as kernels.h has it."""
 
     x: Grid
     weight: Floats  # in panels, see `pack`
@@ -122,3 +135,36 @@ def aligned(array: Floats) -> Floats:
     copy = room[first : first + array.size].reshape(array.shape)
     copy[...] = array
     return copy
+
+
+class Results:
+    """Buffers of one shape that results are written to. One serves again as soon as no array shows it any more.
+
+    So nobody copies a result, and nobody finds it overwritten. At most `spare` buffers wait for their use.
+    """
+
+    def __init__(self, spare: int = 1) -> None:
+        self.spare = spare
+        self._free: list[Floats] = []  # taking from its end and appending to it are safe in any thread
+
+    def add(self, buffer: Floats) -> None:
+        if len(self._free) < self.spare:
+            self._free.append(buffer)
+
+    def take(self, shape: tuple[int, ...]) -> Floats:
+        try:
+            buffer = self._free.pop()
+        except IndexError:
+            buffer = aligned(np.empty(shape, np.float32))
+        return np.asarray(_Lent(buffer, self))
+
+
+class _Lent:
+    """What an array and all views of it have as their base, so that it goes when the last of them goes."""
+
+    def __init__(self, buffer: Floats, owner: Results) -> None:
+        self.buffer, self.owner = buffer, owner
+        self.__array_interface__: dict[str, Any] = buffer.__array_interface__
+
+    def __del__(self) -> None:
+        self.owner.add(self.buffer)

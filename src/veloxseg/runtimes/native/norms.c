@@ -1,6 +1,6 @@
 /* Instance norm and layer norm. */
 
-#include "vectors.h"
+#include "kernels.h"
 
 /* `keep` channels. Lines and planes are summed in floats, these in doubles: on a nearly constant feature a single
    float sum loses half its digits. */
@@ -32,7 +32,7 @@ INLINE void channel_statistics(const float *x, N sx, N sy, N nx, N ny, N nz, N c
 }
 
 /* Mean and 1 / sqrt(variance + 1e-5) of each channel. `bias` of the convolution before has no effect. */
-EXPORT void statistics(const float *x, N sx, N sy, N nx, N ny, N nz, N channels, float *mean, float *scale) {
+void statistics(const float *x, N sx, N sy, N nx, N ny, N nz, N channels, float *mean, float *scale) {
     for (N c = 0; c < channels; c += LANES) {
         N left = channels - c;
         if (left >= LANES) channel_statistics(x + c, sx, sy, nx, ny, nz, channels, mean + c, scale + c, LANES);
@@ -52,8 +52,8 @@ INLINE void normalise_line(const float *x, const float *mean, const float *scale
 }
 
 /* out = other + act((x - mean) scale); `other` may be NULL or out itself, and has out's strides */
-EXPORT void normalise(const float *x, N sx, N sy, const float *mean, const float *scale, int activate,
-                      const float *other, float *out, N ox, N oy, N nx, N ny, N nz, N channels) {
+void normalise(const float *x, N sx, N sy, const float *mean, const float *scale, int activate, const float *other,
+               float *out, N ox, N oy, N nx, N ny, N nz, N channels) {
     for (N i = 0; i < nx; i++)
         for (N j = 0; j < ny; j++) {
             const float *from = x + i * sx + j * sy, *more = other ? other + i * ox + j * oy : NULL;
@@ -69,7 +69,7 @@ EXPORT void normalise(const float *x, N sx, N sy, const float *mean, const float
 }
 
 /* each row to mean 0 and variance 1; the affine part is in the weights that follow */
-EXPORT void layer_norm(const float *x, float *out, N rows, N channels) {
+void layer_norm(const float *x, float *out, N rows, N channels) {
     N whole = channels / LANES * LANES, left = channels - whole;
     for (N r = 0; r < rows; r++, x += channels, out += channels) {
         V sum = {}, squares = {};

@@ -1,6 +1,6 @@
 /* Linear maps and dense convolutions: a tile of voxels times a panel of outputs, kept in registers. */
 
-#include "products.h"
+#include "kernels.h"
 
 #define MOST_ROWS(vectors) (SUMS / (vectors))
 
@@ -55,7 +55,7 @@ TILES(tiles_4, 4)
 #define tiles_4 NULL
 #endif
 
-void product_line(const Product *p, const float *x, const float *residual, float *out) {
+static void product_line(const Product *p, const float *x, const float *residual, float *out) {
     void (*const tiles[])(N, const Product *, const float *, const float *, const float *, const float *, float *, N)
         = {NULL, tiles_1, tiles_2, tiles_3, tiles_4};
     const float *w = p->weight;
@@ -72,7 +72,7 @@ void product_line(const Product *p, const float *x, const float *residual, float
     }
 }
 
-EXPORT void product(const Product *p) {
+void product(const Product *p) {
     for (N x = 0; x < p->nx; x++)
         for (N y = 0; y < p->ny; y++) {
             N place = x * p->ox + y * p->oy;

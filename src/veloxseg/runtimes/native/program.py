@@ -13,10 +13,10 @@ import numpy as np
 
 from veloxseg.errors import ModelError
 from veloxseg.model.config import STAGES, STRIDES, NetworkConfig, PairedWindow
-from veloxseg.runtimes.native.bounds import BLOCK, FILTERED, GROUPS, HEAD_CHANNELS, KERNELS, check
+from veloxseg.runtimes.native.bounds import BLOCK, FILTERED, GROUPS, HEAD_CHANNELS, KERNELS
 from veloxseg.runtimes.native.filtering import filtered_y, filtered_yz
 from veloxseg.runtimes.native.library import Pair
-from veloxseg.runtimes.native.memory import FLOAT, Feature, Floats, Grid, Span, aligned, along_z, pack, rows
+from veloxseg.runtimes.native.memory import FLOAT, Feature, Floats, Grid, Results, Span, aligned, along_z, pack, rows
 from veloxseg.runtimes.native.recorder import Recorder
 from veloxseg.types import Size
 
@@ -53,9 +53,18 @@ def value_width(config: NetworkConfig, stage: int) -> int:
 
 
 class Program(Recorder):
-    """(1, C, X, Y, Z) → (1, K, X, Y, Z), as `InferenceForm` of graph.py. Not for two threads at the same time."""
+    """(1, C, X, Y, Z) → (1, K, X, Y, Z), as `InferenceForm` of graph.py. Not for two threads at the same time.
 
-    def __init__(self, config: NetworkConfig, weights: Mapping[str, Floats], instructions: str | None = None) -> None:
+    Programs of one network may share the buffers of their results.
+    """
+
+    def __init__(
+        self,
+        config: NetworkConfig,
+        weights: Mapping[str, Floats],
+        instructions: str | None = None,
+        results: Results | None = None,
+    ) -> None:
         super().__init__(weights, max(1, *(size // 2 for size in config.kernel_sizes)), instructions)
         self.config = config
         reach = STRIDES[0] - 1
@@ -63,24 +72,24 @@ class Program(Recorder):
         self.image = self.array(sum(config.in_channels), x + reach, y + reach, z + reach + 1)
         shape = (sum(config.in_channels), *config.patch)
         target = [step // FLOAT for step in self.image.strides[:3]]
-        self._entry: tuple[Any, ...] = (self._inner(0), *target, *shape)
-        check("place", (None, 0, 0, 0, *self._entry), self.vectors)
+        self.call("place", None, 0, 0, 0, self._inner(0), *target, *shape)  # a window fills in where it lies
         self._build()
-        self.weights = {}
+        self._table, self.weights = self.table(), {}
+        self.results = results or Results()
+        self.results.add(self.output)
 
     def __call__(self, window_1CXYZ: Floats) -> Floats:
-        """The result is the program's own buffer, which the next call overwrites."""
         shape = (1, sum(self.config.in_channels), *self.config.patch)
         if window_1CXYZ.shape != shape:
             raise ModelError(f"the network takes {shape}, the plan gives {window_1CXYZ.shape}; were files mixed up?")
         window = np.asarray(window_1CXYZ, np.float32)[0]
         if window.strides[3] != FLOAT or any(step % FLOAT for step in window.strides):  # lines are copied whole
             window = np.ascontiguousarray(window)
-        inner, *rest = self._entry
-        self.library.place(window.ctypes.data, *(step // FLOAT for step in window.strides[:3]), inner.address, *rest)
-        for function, arguments in self.calls:
-            function(*arguments)
-        return self.output
+        result = self.results.take(self.output.shape)
+        self._table[0, 1:5] = window.ctypes.data, *(step // FLOAT for step in window.strides[:3])
+        self._table[-1, 6] = result.ctypes.data  # the head comes last
+        self.library.replay(self._table.ctypes.data, *self._table.shape)
+        return result
 
     # ---- the network ----------------------------------------------------------------------------------------
 
@@ -180,9 +189,10 @@ class Program(Recorder):
 
         lanes = self.vectors.lanes
         table = self.weight(f"{name}.bias_1HLL", 1, heads, count, count)[0]  # head, query, key
-        padded = np.pad(table, ((0, 0), (0, -count % lanes), (0, 0)))
+        padded = np.pad(table * np.float32(math.log2(math.e)), ((0, 0), (0, -count % lanes), (0, 0)))  # 2^x, not e^x
         bias = aligned(padded.reshape(heads, -1, lanes, count).swapaxes(2, 3))
-        attended, scores = self.array(sum(windows), count, heads * values), self.array(count, lanes)
+        attended = self.array(sum(windows), count, heads * values)
+        scores = self.array(count, min(2 * lanes, self.vectors.whole(count)))
         self.call("attention", gathered, sum(windows), count, heads, size, values, bias, scores, attended)
 
         place = heads * values

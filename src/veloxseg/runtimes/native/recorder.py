@@ -1,22 +1,23 @@
 """Records calls of the kernels on fixed buffers: the layers that a network is put together from.
 
 Kernels trust addresses: every weight's shape is checked before it is used, and every call's buffers when it is recorded
-(bounds.py).
+(bounds.py). What is recorded is rows of numbers, which one function in C runs (replay.c).
 
 Legend: N voxel, C channel, K output.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from ctypes import byref
+from ctypes import Structure, addressof
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from veloxseg.errors import MissingDependencyError, ModelError
 from veloxseg.runtimes.native.bounds import check
-from veloxseg.runtimes.native.library import Pair, Product, kernels
+from veloxseg.runtimes.native.library import Product, kernels
 from veloxseg.runtimes.native.memory import Feature, Floats, Grid, Job, Span, Vectors, aligned, pack, rows
 from veloxseg.types import Size
 
@@ -32,7 +33,8 @@ class Recorder:
             raise MissingDependencyError("the native kernels were not built; use --runtime openvino")
         self.library, self.weights, self.border = found, weights, border
         self.vectors = Vectors(found.lanes(), found.panel())
-        self.calls: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+        self.numbers = {name: number for number, name in enumerate(found.kernel_names().decode().split())}
+        self.calls: list[list[int]] = []  # a kernel's number and its arguments
         self._kept: list[Any] = []  # what the calls point to
         self._taken: list[Floats] = []
         self._free: dict[int, list[Floats]] = {}  # by size
@@ -151,16 +153,23 @@ class Recorder:
             raise ModelError(f"the native kernel `{name}` would use a buffer with gaps; use --runtime openvino")
         check(name, spans, self.vectors)
         self.keep(spans)
-        self.calls.append((getattr(self.library, name), tuple(map(_plain, spans))))
+        self.calls.append([self.numbers[name], *map(self._word, spans)])
 
+    def _word(self, argument: Any) -> int:
+        """An argument as a number: an address, 0 where there is nothing, or the number that it is."""
+        if isinstance(argument, Span):
+            return argument.address
+        if isinstance(argument, Job):
+            argument = _product(argument)
+        if isinstance(argument, Structure):
+            self.keep(argument)
+            return addressof(argument)
+        return 0 if argument is None else int(argument)
 
-def _plain(argument: Any) -> Any:
-    """The argument as ctypes takes it."""
-    if isinstance(argument, Span):
-        return argument.address
-    if isinstance(argument, Job):
-        return byref(_product(argument))
-    return byref(argument) if isinstance(argument, Pair) else argument
+    def table(self) -> npt.NDArray[np.int64]:
+        """All calls, in rows of one length as replay.c takes them."""
+        row = max(map(len, self.calls))
+        return np.array([[*call, *[0] * (row - len(call))] for call in self.calls], np.int64)
 
 
 def _product(job: Job) -> Product:

@@ -10,6 +10,7 @@ from veloxseg.machine import default_workers
 from veloxseg.model.config import NetworkConfig
 from veloxseg.model_folder import ModelFolder
 from veloxseg.runtimes.native.library import SETS, kernels
+from veloxseg.runtimes.native.memory import Results
 from veloxseg.runtimes.native.program import Program, missing
 from veloxseg.runtimes.native.weights import native_weights, read_weights
 from veloxseg.types import Floats
@@ -72,16 +73,18 @@ class NativeRuntime:
         self._config, self._weights = config, weights
         self.threads = self.windows_at_once = threads or default_workers()  # each has 60 MB of buffers
         self._programs: SimpleQueue[Program] = SimpleQueue()
-        self._programs.put(Program(self._config, self._weights))  # wrong weights are refused here
+        self._results = Results(self.threads + 2)  # one waits, and one is read, while all threads compute
+        self._programs.put(self._program())  # wrong weights are refused here
+
+    def _program(self) -> Program:
+        return Program(self._config, self._weights, results=self._results)
 
     def __call__(self, window_1CXYZ: Floats) -> Floats:
-        """With one thread the result is a buffer that the next call overwrites."""
         try:
             program = self._programs.get_nowait()
         except Empty:
-            program = Program(self._config, self._weights)
+            program = self._program()
         try:
-            result = program(window_1CXYZ)
-            return result if self.threads == 1 else result.copy()
+            return program(window_1CXYZ)
         finally:
             self._programs.put(program)

@@ -4,8 +4,8 @@
    For all files here: everything is channels-last, a feature is (x, y, z, c) with c fastest. A "line" is the voxels
    along z, which lie next to each other; lines have steps of their own, so that a feature can sit inside a border of
    zeros and no kernel ever asks whether a voxel lies outside. Steps are in floats. The last vector of a voxel's
-   channels may be a part: a kernel touches no float beyond them. program.py lays out the buffers and calls these
-   functions in order. */
+   channels may be a part: a kernel touches no float beyond them. program.py lays out the buffers and says in
+   which order these functions are called. */
 
 #ifndef VELOXSEG_VECTORS_H
 #define VELOXSEG_VECTORS_H

@@ -1,6 +1,6 @@
 /* Moving voxels, and what this library is. */
 
-#include "vectors.h"
+#include "kernels.h"
 
 EXPORT const char *sources(void) { return SOURCES; } /* their hash, see library.py */
 
@@ -25,7 +25,7 @@ EXPORT int supported(void) { return 1; } /* every aarch64 has NEON */
 #endif
 
 /* Between a feature (2 nx, 2 ny, 2 nz, c) with line strides, and cells (nx, ny, nz, (i j l c)). */
-EXPORT void cells(float *feature, N sx, N sy, float *cell, N nx, N ny, N nz, N channels, int spread) {
+void cells(float *feature, N sx, N sy, float *cell, N nx, N ny, N nz, N channels, int spread) {
     N run = 2 * channels;
     for (N x = 0; x < nx; x++)
         for (N y = 0; y < ny; y++)
@@ -37,26 +37,27 @@ EXPORT void cells(float *feature, N sx, N sy, float *cell, N nx, N ny, N nz, N c
 }
 
 /* A window (c, nx, ny, nz) of an image into a volume with a border of zeros; both have steps of their own. */
-EXPORT void place(const float *image, N ic, N ix, N iy, float *out, N oc, N ox, N oy, N channels, N nx, N ny, N nz) {
+void place(const float *image, N ic, N ix, N iy, float *out, N oc, N ox, N oy, N channels, N nx, N ny, N nz) {
     for (N c = 0; c < channels; c++)
         for (N x = 0; x < nx; x++)
             for (N y = 0; y < ny; y++)
                 memcpy(out + c * oc + x * ox + y * oy, image + c * ic + x * ix + y * iy, nz * sizeof(float));
 }
 
-/* held += scores * weights, each with steps of its own; whether all scores are finite: what is not differs from itself */
-EXPORT int add_weighted(float *held, N hx, N hy, const float *scores, N sx, N sy, const float *weights, N wx, N wy, N nx,
-                        N ny, N nz) {
+/* held += scores * lines * plane, each with steps of its own: a weight is a line's times that of its place in x and y.
+   Returns whether all scores are finite: what is not differs from itself. */
+EXPORT int add_weighted(float *held, N hx, N hy, const float *scores, N sx, N sy, const float *lines, N lx, N ly,
+                        const float *plane, N px, N py, N nx, N ny, N nz) {
     V odd = {};
     for (N x = 0; x < nx; x++)
         for (N y = 0; y < ny; y++) {
-            float *to = held + x * hx + y * hy;
-            const float *from = scores + x * sx + y * sy, *weight = weights + x * wx + y * wy;
+            float *to = held + x * hx + y * hy, factor = plane[x * px + y * py];
+            const float *from = scores + x * sx + y * sy, *line = lines + x * lx + y * ly;
             for (N z = 0; z < nz; z += LANES) {
                 N keep = nz - z < LANES ? nz - z : LANES;
                 V score = load(from + z, keep);
                 odd += score - score;
-                store(to + z, load(to + z, keep) + score * load(weight + z, keep), keep);
+                store(to + z, load(to + z, keep) + score * (load(line + z, keep) * factor), keep);
             }
         }
     return sum_of(odd) == 0;
