@@ -44,6 +44,23 @@ def test_every_inspection_runs(what: str) -> None:
     assert Path(f"out/{what}.png").read_bytes()[:4] == b"\x89PNG"
 
 
+def test_a_network_of_a_fold_is_shown_the_cases_that_it_has_not_learnt_from(work: Path) -> None:
+    assert main(["prepare", "data", "-o", "folds", "--folds", "2", "--patch", "32", "32", "64", "--workers", "0"]) == 0
+    held_out = []
+    for fold in (0, 1):
+        train = (
+            f"train folds -o fold{fold} --fold {fold} --epochs 1 --set steps_per_epoch=1 batch=2 crops=1 select=last"
+        )
+        assert main(train.split()) == 0
+        assert main(f"inspect distances -m fold{fold} folds -o of{fold}".split()) == 0
+        learnt = json.loads(Path(f"fold{fold}/model/model.json").read_text())["provenance"]["learning"]["train"]
+        shown = json.loads(Path(f"of{fold}/distances.json").read_text())["cases"]
+        assert shown
+        assert not {case["name"] for case in learnt} & set(shown)
+        held_out.append(shown)
+    assert held_out[0] != held_out[1]
+
+
 def test_a_network_without_attention_is_told_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", "attention", "-m", "plain", "prepared", "-o", "none"]) == 2
     assert "has no attention" in capsys.readouterr().err

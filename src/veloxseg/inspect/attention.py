@@ -123,7 +123,7 @@ def draw_attention(methods: Sequence[tuple[str, VeloxSeg, Distances]]) -> bytes:
         rows = summarise_attention(network, distances)
         for stage, axes in enumerate(line):
             keys = [key for key in sorted(distances) if key[0] == stage]
-            axes.set_title(f"stage {stage + 1}", fontsize=9)
+            axes.set_title(f"stage {stage + 1}", fontsize=9, pad=14)  # above the stars
             axes.spines[["top", "right"]].set_visible(False)
             axes.tick_params(labelsize=8)
             if not keys:

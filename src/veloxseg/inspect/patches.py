@@ -1,6 +1,6 @@
 """Patches of prepared cases for inspection: centred on the label, or on the case where it has none."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from veloxseg.console import warn
+from veloxseg.dataset.seen import SEEN, Learning, look_up
 from veloxseg.errors import DatasetError, ModelError, shown
 from veloxseg.model.network import VeloxSeg
 from veloxseg.model_folder import ModelFolder, load_network
@@ -16,7 +18,15 @@ from veloxseg.prepare.store import Prepared
 from veloxseg.train.validation import network_image
 from veloxseg.types import Array, Size
 
-__all__ = ["Patch", "corner_of", "open_network", "patches"]
+__all__ = ["Opened", "Patch", "corner_of", "open_network", "patches", "unseen_cases"]
+
+
+class Opened(NamedTuple):
+    """A trained network, and what it has learnt from if that is known."""
+
+    network: VeloxSeg
+    plan: Plan
+    learning: Learning | None
 
 
 class Patch(NamedTuple):
@@ -26,21 +36,28 @@ class Patch(NamedTuple):
     label_XYZ: Array
 
 
-def open_network(path: str | Path) -> tuple[VeloxSeg, Plan]:
+def open_network(path: str | Path) -> Opened:
     folder = ModelFolder.open(path)
     network = load_network(folder)
     if not isinstance(network, VeloxSeg):
         raise ModelError(f"{shown(folder.path)} is {folder.architecture}; only VeloxSeg can be inspected")
-    return network, folder.plan
+    return Opened(network, folder.plan, folder.learning)
 
 
-def unseen_cases(prepared: Prepared, most: int) -> list[str]:
-    """Test cases, or where there are none those of validation, or all."""
-    split = prepared.split()
-    names = split.test or split.validation or split.train
+def unseen_cases(prepared: Prepared, networks: Sequence[Opened], most: int) -> list[str]:
+    """Cases that none of the networks has learnt from: test cases first, then those of validation and training.
+
+    The split alone does not tell: a network of one fold has learnt from other cases than that of the next.
+    """
+    split, scans = prepared.split(), {case.name: case.scans.values() for case in prepared.cases}
+    names = [*split.test, *split.validation, *split.train]
     if not names:
         raise DatasetError(f"{shown(prepared.path)} has no case; prepare some")
-    return list(names[:most])
+    learnt = [network.learning for network in networks]
+    unseen = [name for name in names if look_up(name, scans[name], learnt).status not in SEEN]
+    if not unseen:
+        warn("the networks have learnt from every case of this data set, so they are shown what they know")
+    return (unseen or names)[:most]
 
 
 def corner_of(label_XYZ: Array, patch: Size) -> Size:
@@ -53,9 +70,9 @@ def corner_of(label_XYZ: Array, patch: Size) -> Size:
     return x, y, z
 
 
-def patches(prepared: Prepared, plan: Plan, cases: int) -> Iterator[Patch]:
+def patches(prepared: Prepared, plan: Plan, cases: Sequence[str]) -> Iterator[Patch]:
     """One patch of each case, as the network sees it; a case that is smaller is filled up with zeros."""
-    for name in unseen_cases(prepared, cases):
+    for name in cases:
         label = np.asarray(prepared.label(name))
         corner = corner_of(label, plan.patch)
         box = tuple(slice(c, c + p) for c, p in zip(corner, plan.patch, strict=True))

@@ -1,6 +1,6 @@
 """`veloxseg inspect`: opens networks and cases, measures, writes WHAT.json and WHAT.png."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from veloxseg.errors import ConfigError
 from veloxseg.files import atomic_path, writable_folder, write_json
 from veloxseg.inspect.attention import attention_distances, draw_attention, summarise_attention
 from veloxseg.inspect.distances import draw_distances, measure_distances
-from veloxseg.inspect.patches import open_network, patches
+from veloxseg.inspect.patches import Opened, Patch, open_network, patches, unseen_cases
 from veloxseg.machine import software
 from veloxseg.prepare.store import Prepared
 
@@ -28,12 +28,31 @@ class Wanted:
 
 def inspect(what: str, wanted: Wanted, output: str | Path) -> Path:
     """Writes `what`.json and `what`.png in `output`; returns the picture's path."""
-    record, picture = WHAT[what](wanted)
+    prepared, networks = Prepared.open(wanted.prepared), [open_network(path) for path in wanted.models]
+    shown = Shown(wanted, prepared, _named(wanted.models, networks), unseen_cases(prepared, networks, wanted.cases))
+    record, picture = WHAT[what](shown)
     folder = writable_folder(output)
-    write_json(folder / f"{what}.json", {"what": what, "cases": wanted.cases, **record, "software": software()})
+    write_json(folder / f"{what}.json", {"what": what, "cases": shown.cases, **record, "software": software()})
     with atomic_path(folder / f"{what}.png") as temporary:
         temporary.write_bytes(picture)
     return folder / f"{what}.png"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Networks by name, and the cases that they are shown."""
+
+    wanted: Wanted
+    prepared: Prepared
+    networks: dict[str, Opened]
+    cases: list[str]
+
+    def patches(self, network: Opened) -> Iterator[Patch]:
+        return patches(self.prepared, network.plan, self.cases)
+
+
+def _named(models: Sequence[Path], networks: Sequence[Opened]) -> dict[str, Opened]:
+    return dict(zip(_names(models), networks, strict=True))
 
 
 def _names(models: Sequence[Path]) -> list[str]:
@@ -43,42 +62,40 @@ def _names(models: Sequence[Path]) -> list[str]:
     return names if len(set(names)) == len(names) else [f"{number + 1}: {name}" for number, name in enumerate(names)]
 
 
-def _attention(wanted: Wanted) -> tuple[dict[str, Any], bytes]:
-    prepared, drawn, rows = Prepared.open(wanted.prepared), [], {}
-    for name, path in zip(_names(wanted.models), wanted.models, strict=True):
-        network, plan = open_network(path)
+def _attention(shown: Shown) -> tuple[dict[str, Any], bytes]:
+    drawn, rows = [], {}
+    for name, opened in shown.networks.items():
+        network, edge = opened.network, shown.wanted.edge
         if network.config.attention == "none":
-            raise ConfigError(f"{path} has no attention; give a network with a transformer stream")
-        spacing = plan.spacing if wanted.edge is None else (wanted.edge,) * 3
-        images = (patch.image_1CXYZ for patch in patches(prepared, plan, wanted.cases))
-        found = attention_distances(network, images, spacing)
+            raise ConfigError(f"{name} has no attention; give a network with a transformer stream")
+        images = (patch.image_1CXYZ for patch in shown.patches(opened))
+        found = attention_distances(network, images, opened.plan.spacing if edge is None else (edge,) * 3)
         drawn.append((name, network, found))
         rows[name] = summarise_attention(network, found)
     return {"networks": rows}, draw_attention(drawn)
 
 
-def _distances(wanted: Wanted) -> tuple[dict[str, Any], bytes]:
-    prepared, rows = Prepared.open(wanted.prepared), {}
-    for name, path in zip(_names(wanted.models), wanted.models, strict=True):
-        network, plan = open_network(path)
-        images = [patch.image_1CXYZ for patch in patches(prepared, plan, wanted.cases)]
-        rows[name] = measure_distances(network, images, wanted.seed)
+def _distances(shown: Shown) -> tuple[dict[str, Any], bytes]:
+    rows = {
+        name: measure_distances(
+            opened.network, [patch.image_1CXYZ for patch in shown.patches(opened)], shown.wanted.seed
+        )
+        for name, opened in shown.networks.items()
+    }
     return {"networks": rows}, draw_distances(list(rows.items()))
 
 
-def _features(wanted: Wanted) -> tuple[dict[str, Any], bytes]:
+def _features(shown: Shown) -> tuple[dict[str, Any], bytes]:
     from veloxseg.inspect.features import inspect_features
 
-    prepared = Prepared.open(wanted.prepared)
-    opened = [open_network(path) for path in wanted.models]
-    if len({plan.patch for _, plan in opened}) > 1:
+    if len({opened.plan.patch for opened in shown.networks.values()}) > 1:
         raise ConfigError("the networks have different patches; train them with one to compare the same voxels")
-    networks = [(name, *one) for name, one in zip(_names(wanted.models), opened, strict=True)]
-    own = [list(patches(prepared, plan, wanted.cases)) for _, plan in opened]
-    return inspect_features(networks, prepared, own, wanted.suv, wanted.seed)
+    networks = [(name, opened.network, opened.plan) for name, opened in shown.networks.items()]
+    own = [list(shown.patches(opened)) for opened in shown.networks.values()]
+    return inspect_features(networks, shown.prepared, own, shown.wanted.suv, shown.wanted.seed)
 
 
-WHAT: dict[str, Callable[[Wanted], tuple[dict[str, Any], bytes]]] = {
+WHAT: dict[str, Callable[[Shown], tuple[dict[str, Any], bytes]]] = {
     "attention": _attention,
     "features": _features,
     "distances": _distances,

@@ -45,7 +45,9 @@ def _draw_ours(axes: Any, outcomes: Sequence[Outcome]) -> None:
             _draw_external(axes, outcome.summary(external=True), place + 0.22, colour)
     cases = max(len(outcome.values()) for outcome in outcomes)
     axes.axvline(outcomes[0].summary().mean, color=FIRST, lw=0.7, ls=":", zorder=0)
-    words = f"Dice here, {cases} unseen case{'' if cases == 1 else 's'}; line: 95 % interval, ticks: seeds"
+    words = f"Dice here, {cases} unseen case{'' if cases == 1 else 's'}; line: 95 % interval"
+    if any(len(outcome.by_seed()) > 1 for outcome in outcomes):
+        words += ", ticks: seeds"
     if any(outcome.external for outcome in outcomes):
         words += "\nsquare: external cases"
     axes.set_xlabel(words, fontsize=8)
