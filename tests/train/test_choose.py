@@ -56,3 +56,10 @@ def test_the_choice_and_its_reasons_are_kept(
     assert "chosen by veloxseg: each of 2 cases" in capsys.readouterr().out
     assert stored["settings"]["teachers"] is False
     assert json.loads((tmp_path / "run/model/model.json").read_text())["plan"]["mirror"] is True
+
+
+def test_an_epoch_is_whole_passes_of_at_least_25_steps() -> None:
+    assert chosen(5, 10)["steps_per_epoch"] == 25
+    assert chosen(5, 28)["steps_per_epoch"] == 28
+    assert chosen(5, 208)["steps_per_epoch"] == 104
+    assert chosen(5, 10, steps_per_epoch=7)["steps_per_epoch"] == 7

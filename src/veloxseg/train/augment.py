@@ -1,8 +1,8 @@
 """Augmentation: `draw` decides by chance, `apply` does it; the second is a pure function that can be tested.
 
 The default is the paper's recipe, a flip along z with probability 0.5. `STRONG` adds flips in plane, rotations
-about z, zoom, and changes of brightness, contrast, gamma and noise. All are cheap: a turn about z and a zoom in plane
-move every slice alike, so their interpolation is one sparse matrix over a slice.
+about z, and changes of brightness, contrast, gamma and noise, `ZOOM` other sizes. All are cheap: a turn about z and a
+zoom in plane move every slice alike, so their interpolation is one sparse matrix over a slice.
 """
 
 from dataclasses import dataclass
@@ -106,10 +106,10 @@ def apply(
     image_CXYZ: Floats, label_XYZ: Labels, change: Change, patch: tuple[int, int, int], aspect: float
 ) -> tuple[Floats, Labels]:
     """Turns, zooms, flips and changes intensities. Labels are moved, never mixed."""
-    if change.zoom[1] != 1:
-        image_CXYZ, label_XYZ = _stretch(image_CXYZ, label_XYZ, change.zoom[1], patch[2])
     if change.radians != 0 or change.zoom[0] != 1:
         image_CXYZ, label_XYZ = _turn(image_CXYZ, label_XYZ, change.radians, change.zoom[0], patch, aspect)
+    if change.zoom[1] != 1:  # after the turn, which leaves fewer lines
+        image_CXYZ, label_XYZ = _stretch(image_CXYZ, label_XYZ, change.zoom[1], patch[2])
     axes = tuple(axis for axis, flip in enumerate(change.flip) if flip)
     if axes:
         image_CXYZ = np.flip(image_CXYZ, tuple(axis + 1 for axis in axes))
@@ -173,6 +173,5 @@ def _change_intensity(image: Floats, change: IntensityChange, seed: int) -> None
             image *= high - low
             image += low
     if change.noise > 0:
-        noise = np.random.Generator(np.random.SFC64(seed)).standard_normal(image.shape, np.float32)
-        noise *= np.float32(change.noise)
-        image += noise
+        numbers = torch.Generator().manual_seed(seed)  # torch draws three times as fast as numpy
+        image += change.noise * torch.empty(image.shape).normal_(generator=numbers).numpy()

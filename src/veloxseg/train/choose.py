@@ -27,6 +27,7 @@ SPEED = 5e6 * 60  # voxels that one core trains in a minute: preset B without te
 MANY_PASSES = 150
 LOOKED_AT = 100  # cases whose size is read
 MIRRORED = ("strong", "zoom")  # augmentations that mirror along all axes
+LEAST_STEPS = 25  # of an epoch, in whole passes: few cases would make thousands of epochs, a line each
 FEW_WINDOWS = 12  # of a case, up to which eight mirror images are predicted in seconds
 
 
@@ -61,6 +62,8 @@ def choose(settings: Mapping[str, Any], plan: Plan, cases: int, windows: float) 
     elif "augmentation" not in settings:
         why.append(f"fewer than {MANY_PASSES}, so strong augmentation would cost more than it brings")
     chosen |= settings
+    a_pass = max(1, cases * chosen["crops"] // chosen["batch"])
+    chosen.setdefault("steps_per_epoch", a_pass * math.ceil(LEAST_STEPS / a_pass))
     if "mirror" not in settings and chosen.get("augmentation") in MIRRORED and windows <= FEW_WINDOWS:
         chosen["mirror"] = True
         why.append(f"a case has about {windows:.0f} windows, so the model predicts the mean of eight mirror images")

@@ -47,7 +47,7 @@ class Recipe:
     modality_dropout: Share = 0.0
     """Probability that a sample loses one modality, so that prediction may lack it."""
     augmentation: Annotated[str, OneOf("paper", "strong", "zoom", "none")] = "paper"
-    """The paper's flip along z, a strong set (flips along all axes, rotation, intensities), or none."""
+    """The paper's flip along z; strong: all flips, turns, intensities; zoom: other sizes, too."""
     mirror: bool = False
     """Whether the MODEL asks for the mean over eight mirror images: eight times the work of a prediction."""
     batch: Few = 4
@@ -128,12 +128,14 @@ class Recipe:
 
 # What differs in a training of minutes on a CPU (--max-minutes; experiments/README.md). A rate 16 times the paper's,
 # as there are few steps; no teachers and no deep supervision, as the steps that they cost bring more than they do; no
-# dropout, as nothing is learnt by heart in minutes; Dice over both patches of a step, for smaller false alarms; the
-# last epoch, as the rate ends near 0 and a choice by few validation cases is chance.
+# dropout, as nothing is learnt by heart in minutes; the patches of a step from different cases, as they teach more than
+# two of one; Dice over all of them, for smaller false alarms; the last epoch, as the rate ends near 0 and a choice by
+# few validation cases is chance.
 SHORT: dict[str, Any] = {
     "learning_rate": 4e-3,
     "final_learning_rate": 2e-5,
     "batch": 2,
+    "crops": 1,
     "teachers": False,
     "deep_supervision": False,
     "dropout": 0.0,
