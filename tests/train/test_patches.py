@@ -1,9 +1,7 @@
 """The loader: the same batches for any number of workers, resumable, 1:1, and no waiting for the dead."""
 
-import multiprocessing
-import os
-import signal
-import time
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,14 +11,14 @@ import pytest
 import torch
 
 from veloxseg.dataset.dataset import Dataset
-from veloxseg.errors import ConfigError, DatasetError
+from veloxseg.errors import ConfigError
 from veloxseg.prepare.prepare import Settings, prepare
 from veloxseg.prepare.store import Prepared
-from veloxseg.train import patches as train_patches
 from veloxseg.train.augment import STRONG
 from veloxseg.train.patches import PatchDataset, draw_start, generator, patch_loader
 
 PATCH = (16, 16, 8)
+SUPPORT = Path(__file__).parents[1] / "support"
 
 
 @pytest.fixture
@@ -93,55 +91,14 @@ def test_negative_patches_are_centred_outside_labels() -> None:
         assert z + 4 >= 20
 
 
-class Deadly(PatchDataset):
-    def __getitem__(self, address: Any) -> dict[str, Any]:
-        os.kill(os.getpid(), signal.SIGKILL)
-        return {}
-
-
-def meet_a_dead_worker(prepared: Prepared) -> None:
-    dataset = Deadly(prepared, [c.name for c in prepared.cases], PATCH, 0, 8)
-    with pytest.raises(DatasetError, match="a data worker died"):
-        list(patch_loader(dataset, 4, 1))
-
-
-def in_a_process_of_its_own(check: Callable[[Prepared], None], prepared: Prepared) -> None:
-    """torch tells of a dead worker from a signal handler, wherever the process is then: at times in pytest-xdist."""
-    child = multiprocessing.get_context("fork").Process(target=check, args=(prepared,))
-    child.start()
-    child.join(60)
-    assert child.exitcode == 0
-
-
-def test_dead_worker_is_an_error_not_a_hang(prepared: Prepared) -> None:
-    in_a_process_of_its_own(meet_a_dead_worker, prepared)
-
-
-def test_a_worker_that_died_before_torch_knew_of_it_is_reported_in_seconds(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from torch.utils.data._utils import signal_handling
-
-    register = signal_handling._set_worker_pids
-    monkeypatch.setattr(signal_handling, "_set_worker_pids", lambda key, pids: register(key, ()))
-    began = time.monotonic()
-    in_a_process_of_its_own(meet_a_dead_worker, prepared)
-    assert time.monotonic() - began < 30
-
-
-class Stuck(PatchDataset):
-    def __getitem__(self, address: Any) -> dict[str, Any]:
-        time.sleep(120)
-        return {}
-
-
-def test_a_worker_that_hangs_is_an_error_after_a_while(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train_patches, "WORKER_TIMEOUT", 0.5)
-    dataset = Stuck(prepared, [c.name for c in prepared.cases], PATCH, 0, 8)
-    began = time.monotonic()
-    with pytest.raises(DatasetError, match="died or is stuck"):
-        list(patch_loader(dataset, 4, 1))
-    assert time.monotonic() - began < 30
+@pytest.mark.parametrize("fate", ["killed", "untold", "stuck"])
+def test_a_worker_that_does_not_answer_is_an_error_and_no_hang(prepared: Prepared, fate: str) -> None:
+    command = [sys.executable, str(SUPPORT / "dead_worker.py"), str(prepared.path), fate]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    seconds, said = done.stdout.split(" ", 1)
+    assert "a data worker died or is stuck" in said
+    assert float(seconds) < 30
 
 
 def test_settings_that_cannot_work(prepared: Prepared) -> None:
