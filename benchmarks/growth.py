@@ -185,7 +185,7 @@ def plot(results: dict[str, Any]) -> None:
                 one.set_xticks(x, labels=[f"{side}³" for side in x], fontsize=7, rotation=45, minor=False)
                 one.set_xticks([], minor=True)
             else:
-                one.set_ylim(bottom=0)
+                one.set_ylim(0, 1.1 * max(one.get_lines()[0].get_ydata()))
                 if part in ("threads", "modalities"):
                     one.set_xticks(x)
     axes[0, 0].set_ylabel("seconds, from files to mask")

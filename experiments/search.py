@@ -4,8 +4,10 @@
                                  [--set key=value ...]
 
 PREPARED has folds (`veloxseg prepare DATASET --folds 5 -o PREPARED`). Each fold is trained with one thread and the last
-weights are kept: nothing is chosen on the held-out cases. Their Dice on the prepared grid, with and without mirror
-images, goes to WORK/NAME.json, one entry per fold and seed. What is done is kept, so the same command goes on.
+weights are kept: nothing is chosen on the held-out cases. With --steps the settings and the schedule are those of a
+timed training, but for the augmentation, which `train` chooses by the minutes. Dice on the prepared grid, with and
+without mirror images, goes to WORK/NAME.json, one entry per fold and seed. What is done is kept, so the same command
+goes on.
 """
 
 import argparse
@@ -24,10 +26,13 @@ from veloxseg.prepare.store import Prepared
 from veloxseg.runtimes import open_runtime
 from veloxseg.runtimes.runtime import Mirrored
 from veloxseg.train.loop import train
+from veloxseg.train.recipe import SHORT
+from veloxseg.train.schedule import SHORT_WARMUP
 from veloxseg.train.settings import parse_overrides
 from veloxseg.train.validation import case_dice, network_image
 
 EPOCHS = 20
+WARMUP = EPOCHS * SHORT_WARMUP
 
 
 def main() -> None:
@@ -58,7 +63,7 @@ def one(options: argparse.Namespace, fold: int, seed: int) -> dict[str, Any]:
     if options.minutes:
         length: dict[str, Any] = {"max_minutes": options.minutes}
     else:
-        length = {"epochs": EPOCHS, "steps_per_epoch": options.steps // EPOCHS}
+        length = SHORT | {"epochs": EPOCHS, "steps_per_epoch": options.steps // EPOCHS, "warmup_epochs": WARMUP}
     settings = length | {"fold": fold, "seed": seed, "threads": 1, "select": "last", "validate_every": 1000}
     state = train(prepared.path, run, settings | parse_overrides(options.set), resume=True)
     folder = ModelFolder.open(run)
