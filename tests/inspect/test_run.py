@@ -80,6 +80,16 @@ def test_classes_are_of_the_decoders_grid_and_the_same_voxels_every_time() -> No
     assert np.bincount(one.kind).tolist() == [2, 2, 2]
 
 
+def test_what_fills_up_a_small_case_is_of_no_class() -> None:
+    """The network sees zeros there; they are no tissue of low metabolism."""
+    label, hot = np.zeros((8, 8, 8)), np.ones((8, 8, 8))
+    kinds = classes_of(label, hot, (8, 5, 4))
+    assert (kinds[:, 0, 0] == 1).all()
+    assert (kinds[:, 1, :] == -1).all()
+    assert (kinds[:, :, 1] == -1).all()
+    assert set(sample_voxels([kinds]).kind) == {1}
+
+
 @pytest.mark.parametrize(("what", "to"), [("ffn", "1.5M"), ("channels", "80%")])
 def test_a_pruned_network_is_trained_and_predicts(what: str, to: str, capsys: pytest.CaptureFixture[str]) -> None:
     run = f"pruned-{what}"
@@ -104,3 +114,10 @@ def test_pruning_to_all_keeps_the_weights() -> None:
     assert main(["prune", "-m", "b", "prepared", "-o", "whole", "--to", "100%", "--no-training"]) == 0
     assert sha256("whole/model.safetensors") == sha256("b/model/model.safetensors")
     assert main(["prune", "-m", "b", "prepared", "-o", "whole2", "--to", "much", "--no-training"]) == 2
+
+
+def test_pruning_to_more_than_there_is_says_that_nothing_happens(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prune", "-m", "b", "prepared", "-o", "more", "--to", "900M", "--no-training"]) == 0
+    text = capsys.readouterr()
+    assert "nothing is pruned" in text.err
+    assert "ct, pet: what its weights alone would keep" in text.out
