@@ -9,6 +9,7 @@ import pytest
 from veloxseg.cli import main
 from veloxseg.console import set_quiet
 from veloxseg.inspect.features import classes_of, sample_voxels
+from veloxseg.inspect.run import names_of
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +66,13 @@ def test_a_network_without_attention_is_told_so(capsys: pytest.CaptureFixture[st
     assert main(["inspect", "attention", "-m", "plain", "prepared", "-o", "none"]) == 2
     assert "has no attention" in capsys.readouterr().err
     assert not Path("none").exists()
+
+
+def test_a_training_of_a_study_has_the_name_of_its_row() -> None:
+    a, b = Path("study/runs/a/seed0/run"), Path("study/runs/b/seed0/run")
+    assert names_of([a]) == ["a/seed0"]
+    assert names_of([a, b]) == ["a/seed0", "b/seed0"]
+    assert names_of([Path("x/own"), Path("y/other")]) == ["own", "other"]
 
 
 def test_classes_are_of_the_decoders_grid_and_the_same_voxels_every_time() -> None:

@@ -89,8 +89,9 @@ def _of_brats(name: str) -> dict[str, float]:
 
 
 def _of_petct(name: str) -> dict[str, float]:
-    other = PUBLISHED["hecktor2022"].get(name)
-    return _published("autopet2", name) | ({"Dice HECKTOR": other.dice} if other is not None and other.dice else {})
+    first, other = _published("autopet2", name), _published("hecktor2022", name)
+    dice = {"Dice AutoPET": first.pop("Dice", None), "Dice HECKTOR": other.get("Dice")}
+    return {key: value for key, value in dice.items() if value is not None} | first
 
 
 def _published(task: str, name: str) -> dict[str, float]:
