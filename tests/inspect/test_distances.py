@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from veloxseg.inspect.distances import distortion, group_distortion, measure_distances
+from veloxseg.inspect.distances import distortion, draw_distances, group_distortion, measure_distances
 from veloxseg.model.config import preset
 from veloxseg.model.jl import bound
 from veloxseg.model.network import VeloxSeg
@@ -45,3 +45,18 @@ def test_every_stage_is_measured_beside_the_bound() -> None:
     for row in rows[:3]:
         assert row["random"]["1"] > list(row["random"].values())[-1]  # depth-wise distorts more than full
         assert row["trained"] > 0
+
+
+def test_the_legend_names_what_the_last_stage_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage of one voxel has no distances; the legend is of all panels, and an empty one says why it is so."""
+    from matplotlib.figure import Figure
+
+    figures: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
+    full = {"bound": 4.9, "group_size": 4, "random": {"1": 2.0, "4": 0.8}, "trained": 0.9}
+    rows = [full | {"stage": stage} for stage in (1, 2, 3)]
+    draw_distances([("net", [*rows, full | {"stage": 4, "random": {"1": None}, "trained": None}])])
+    (figure,) = figures
+    words = {text.get_text() for text in figure.legends[0].get_texts()}
+    assert words == {"net, random weights", "net, trained", "bound log(M·v), α = 1"}
+    assert [[text.get_text() for text in axes.texts] for axes in figure.axes] == [[], [], [], ["no two voxels differ"]]

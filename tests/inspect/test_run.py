@@ -9,6 +9,7 @@ import pytest
 from veloxseg.cli import main
 from veloxseg.console import set_quiet
 from veloxseg.inspect.features import classes_of, sample_voxels
+from veloxseg.inspect.run import names_of
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +68,13 @@ def test_a_network_without_attention_is_told_so(capsys: pytest.CaptureFixture[st
     assert not Path("none").exists()
 
 
+def test_a_training_of_a_study_has_the_name_of_its_row() -> None:
+    a, b = Path("study/runs/a/seed0/run"), Path("study/runs/b/seed0/run")
+    assert names_of([a]) == ["a/seed0"]
+    assert names_of([a, b]) == ["a/seed0", "b/seed0"]
+    assert names_of([Path("x/own"), Path("y/other")]) == ["own", "other"]
+
+
 def test_classes_are_of_the_decoders_grid_and_the_same_voxels_every_time() -> None:
     label, hot = np.zeros((8, 8, 8)), np.zeros((8, 8, 8))
     label[:4, :4, :4] = 1
@@ -78,6 +86,16 @@ def test_classes_are_of_the_decoders_grid_and_the_same_voxels_every_time() -> No
     one, other = (sample_voxels([kinds, kinds], most=6, seed=3) for _ in range(2))
     assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
     assert np.bincount(one.kind).tolist() == [2, 2, 2]
+
+
+def test_what_fills_up_a_small_case_is_of_no_class() -> None:
+    """The network sees zeros there; they are no tissue of low metabolism."""
+    label, hot = np.zeros((8, 8, 8)), np.ones((8, 8, 8))
+    kinds = classes_of(label, hot, (8, 5, 4))
+    assert (kinds[:, 0, 0] == 1).all()
+    assert (kinds[:, 1, :] == -1).all()
+    assert (kinds[:, :, 1] == -1).all()
+    assert set(sample_voxels([kinds]).kind) == {1}
 
 
 @pytest.mark.parametrize(("what", "to"), [("ffn", "1.5M"), ("channels", "80%")])
@@ -104,3 +122,10 @@ def test_pruning_to_all_keeps_the_weights() -> None:
     assert main(["prune", "-m", "b", "prepared", "-o", "whole", "--to", "100%", "--no-training"]) == 0
     assert sha256("whole/model.safetensors") == sha256("b/model/model.safetensors")
     assert main(["prune", "-m", "b", "prepared", "-o", "whole2", "--to", "much", "--no-training"]) == 2
+
+
+def test_pruning_to_more_than_there_is_says_that_nothing_happens(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prune", "-m", "b", "prepared", "-o", "more", "--to", "900M", "--no-training"]) == 0
+    text = capsys.readouterr()
+    assert "nothing is pruned" in text.err
+    assert "ct, pet: what its weights alone would keep" in text.out

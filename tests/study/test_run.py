@@ -62,6 +62,47 @@ def test_seeds_folds_and_rows_add_up(prepared: Path, tmp_path: Path, capsys: pyt
         study(prepared, folder, "jl", rows=("groups-1-1-1-1",))
 
 
+def test_trainings_that_cannot_be_compared_share_no_table(prepared: Path, tmp_path: Path) -> None:
+    """Once something is trained, another length, other settings or another split are refused; more rows are not."""
+    folder, data = tmp_path / "study", prepared.parent / "data"
+    with pytest.raises(ConfigError, match="no setting"):  # nothing is trained, so the next command may differ
+        study(prepared, folder, "peers", rows=("slim-unetr",), settings=LIGHT | {"heads": (1, 1, 1, 1)})
+    study(prepared, folder, "peers", rows=("slim-unetr",), external=data)
+    before = (folder / "study.json").read_bytes()
+    for changes, message in (
+        ({"steps": 2}, "with --steps 1, and 2 is asked for"),
+        ({"steps": None, "minutes": 0.1}, "with --steps 1, and no value is asked for"),
+        ({"settings": LIGHT | {"crops": 2}}, "with --set batch=2 crops=1, and batch=2 crops=2 is asked for"),
+        ({"folds": ("all",)}, "on the 6:2:2 split"),
+        ({"external": tmp_path}, "other external cases"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            study(prepared, folder, "peers", rows=("slim-unetr", "segformer-3d"), **changes)
+        assert (folder / "study.json").read_bytes() == before
+    table = study(prepared, folder, "peers", rows=("segformer-3d",))
+    assert {row["steps"] for row in table["rows"]} == {1}
+    assert len(table["rows"]) == 2
+
+
+def test_a_soft_max_over_the_labels_of_brats_is_scored_by_its_regions(tmp_path: Path) -> None:
+    """As the paper's table has it, and as external cases in BraTS's layout are scored."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        for command in (
+            "phantom data --cases 5 --size 32 32 32 --layout brats",
+            "prepare data -o prepared --as brats2021 --spacing 6 6 6 --patch 32 32 32 --workers 0",
+        ):
+            assert main(command.split()) == 0, command
+    table = study(tmp_path / "prepared", tmp_path / "study", "peers", rows=("c",), external=tmp_path / "data")
+    run = tmp_path / "study/runs/c/seed0"
+    for file in ("scores.json", "external.json"):
+        scores = json.loads((run / file).read_text())
+        assert {tuple(structures) for structures in scores["cases"].values()} == {("WT", "TC", "ET")}
+    (row,) = table["rows"]
+    assert row["paper"]["Dice"] == 91.44
+    assert json.loads((run / "run/model/model.json").read_text())["network"]["in_channels"] == [4]
+
+
 def test_masks_can_be_evaluated_by_the_verb(prepared: Path, tmp_path: Path) -> None:
     study(prepared, tmp_path / "study", "attention", rows=("window",))
     masks, labels = tmp_path / "study/runs/window/seed0/masks", tmp_path / "study/labels"

@@ -106,3 +106,16 @@ def test_an_unknown_study_is_named_with_its_neighbour() -> None:
 def test_every_study_is_somewhere_in_the_paper() -> None:
     commands = " ".join(entry.command for entry in CONTENTS)
     assert all(f"study {name} " in commands for name in NAMES)
+
+
+def test_peers_stand_beside_what_is_printed_of_such_data() -> None:
+    """Both PET/CT data sets, or BraTS, where VeloxSeg-C is compared with the others; costs are of the same data set."""
+    petct, mri = find_table("peers", ("ct", "pet")), find_table("peers", ("t1", "t1ce", "t2", "flair"))
+    assert (petct.first, mri.first) == ("b", "c")
+    assert petct.row("vnet").paper == {
+        "Dice AutoPET": 53.21, "Dice HECKTOR": 55.61, "M": 45.60, "G": 322.22, "training MB": 3820,
+    }  # fmt: skip
+    assert mri.row("vnet").paper == {"Dice": 88.86, "M": 45.61, "G": 322.85, "training MB": 3886}
+    assert mri.row("c").paper["Dice"] == 91.44
+    assert petct.row("s").paper == {"M": 1.19, "G": 1.41}  # its Dice is of nnU-Net's framework
+    assert all("fusion" not in mri.settings_of(row) for row in mri.rows)  # peers with streams keep them

@@ -27,7 +27,10 @@ from veloxseg.types import Spacing
 
 __all__ = ["attention_distances", "mean_attention_distance", "summarise_attention", "token_distances"]
 
+# p at most, and the mark that the figure's legend gives it
 STARS = ((1e-4, "****"), (1e-3, "***"), (1e-2, "**"), (0.05, "*"), (1.0, "ns"))
+LEAST_MM = 1.0  # of an axis: windows of one token look no distance at all
+LEGEND = "ns p > 0.05, * p ≤ 0.05, ** p ≤ 0.01, *** p ≤ 0.001, **** p ≤ 0.0001"
 Distances = dict[tuple[int, int], list[float]]  # (stage, pair) → MAD of each window and head
 
 
@@ -103,12 +106,12 @@ def summarise_attention(network: VeloxSeg, distances: Distances) -> list[dict[st
 
 
 def stars(p: float | None) -> str:
-    """As the figure's legend has them."""
-    if p is None:
-        return ""
-    return next(
-        mark for least, mark in ((1e-4, "****"), (1e-3, "***"), (1e-2, "**"), (0.05, "*"), (2, "ns")) if p <= least
-    )
+    """The mark of a p; none where nothing is tested.
+
+    >>> stars(0.2), stars(0.05), stars(0.00005), stars(None)
+    ('ns', '*', '****', '')
+    """
+    return "" if p is None else next((mark for most, mark in STARS if p <= most), "")
 
 
 def draw_attention(methods: Sequence[tuple[str, VeloxSeg, Distances]]) -> bytes:
@@ -130,6 +133,8 @@ def draw_attention(methods: Sequence[tuple[str, VeloxSeg, Distances]]) -> bytes:
                 axes.text(0.5, 0.5, "no attention", ha="center", transform=axes.transAxes, fontsize=8)
                 continue
             axes.boxplot([distances[key] for key in keys], widths=0.6, showfliers=False)
+            most = max(axes.get_ylim()[1], LEAST_MM)
+            axes.set_ylim(-0.03 * most, most)  # from 0, so that a small spread does not look large
             mine = [row for row in rows if row["stage"] == stage + 1]
             names = ["×".join(map(str, row["window"])) for row in mine]
             axes.set_xticks(range(1, len(keys) + 1), names)
@@ -138,7 +143,7 @@ def draw_attention(methods: Sequence[tuple[str, VeloxSeg, Distances]]) -> bytes:
                 axes.text(place + 1.5, top, stars(row["p_next"]), ha="center", va="bottom", fontsize=9)
         line[0].set_ylabel(f"{name}\nmean attention distance, mm", fontsize=8)
     figure.supxlabel(
-        "big window (voxels of the stage); ns, *, **, ***, ****: p of the rank-sum test with the next", fontsize=8
+        f"big window (voxels of the stage)\nrank-sum test against the next larger window: {LEGEND}", fontsize=8
     )
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=140, metadata={"Software": None})

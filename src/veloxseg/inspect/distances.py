@@ -28,6 +28,8 @@ __all__ = ["distortion", "group_distortion", "measure_distances", "stage_points"
 
 POINTS = 400  # of each stage: 80,000 pairs
 DRAWS = 4  # of random weights for each group size
+COLOURS = ("#0072B2", "#D55E00", "#009E73")
+STYLES = ("o-", "s--", "^:")  # networks with the same features lie on each other
 LEAST = 1e-9  # pairs of equal points have no ratio
 
 
@@ -133,32 +135,45 @@ def draw_distances(methods: Sequence[tuple[str, list[dict[str, Any]]]]) -> bytes
 
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 3.4), layout="constrained")
+    figure = Figure(figsize=(11, 3.7), layout="constrained")
     panels = figure.subplots(1, STAGES, sharey=True)
-    colours = ("#0072B2", "#D55E00", "#009E73")
-    for number, (name, rows) in enumerate(methods):
-        colour = colours[number % len(colours)]
-        for axes, row in zip(panels, rows, strict=True):
-            sizes = {int(size): value for size, value in row["random"].items() if value is not None}
-            axes.plot(
-                list(sizes), list(sizes.values()), "o-", ms=3, lw=1, color=colour, label=f"{name}, random weights"
-            )
-            if row["trained"] is not None:
-                axes.scatter(
-                    row["group_size"], row["trained"], marker="*", s=90, color=colour, label=f"{name}, trained"
-                )
-            if number == 0:
-                axes.axvline(row["bound"], color="#777777", ls=":", lw=1, label="bound log(M·v)")
-            axes.set_xscale("log", base=2)
-            axes.xaxis.set_major_formatter("{x:g}")
-            axes.set_title(f"stage {row['stage']}", fontsize=9)
-            axes.set_xlabel("channels of a group", fontsize=8)
-            axes.tick_params(labelsize=8)
-            axes.spines[["top", "right"]].set_visible(False)
-            axes.grid(alpha=0.25)
+    for axes, *rows in zip(panels, *(rows for _, rows in methods), strict=True):
+        _draw_stage(axes, [name for name, _ in methods], rows)
     panels[0].set_ylabel("distortion ε of distances (95 % of pairs)", fontsize=8)
     panels[0].set_ylim(bottom=0)
-    panels[-1].legend(frameon=False, fontsize=7)
+    # below the panels, and of all of them: a small stage may have no distances to measure
+    handles = {
+        label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=140, metadata={"Software": None})
     return buffer.getvalue()
+
+
+def _draw_stage(axes: Any, names: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
+    """One stage of every network."""
+    measured = []
+    for number, (name, row) in enumerate(zip(names, rows, strict=True)):
+        colour, style = COLOURS[number % len(COLOURS)], STYLES[number % len(STYLES)]
+        sizes = {int(size): value for size, value in row["random"].items() if value is not None}
+        measured += list(sizes)
+        if sizes:
+            axes.plot(
+                *zip(*sizes.items(), strict=True), style, ms=3, lw=1, color=colour, label=f"{name}, random weights"
+            )
+        if row["trained"] is not None:
+            axes.scatter(row["group_size"], row["trained"], marker="*", s=90, color=colour, label=f"{name}, trained")
+    axes.set_title(f"stage {rows[0]['stage']}", fontsize=9)
+    axes.tick_params(labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlabel("channels of a group", fontsize=8)
+    if not measured:
+        axes.text(0.5, 0.5, "no two voxels differ", ha="center", transform=axes.transAxes, fontsize=8)
+        axes.set_xticks([])
+        return
+    axes.axvline(rows[0]["bound"], color="#777777", ls=":", lw=1, label="bound log(M·v), α = 1")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sorted(set(measured)), [str(size) for size in sorted(set(measured))])
+    axes.minorticks_off()
+    axes.grid(alpha=0.25)

@@ -22,12 +22,13 @@ from veloxseg.model.config import STRIDES
 from veloxseg.model.network import VeloxSeg
 from veloxseg.prepare.plan import Plan
 from veloxseg.prepare.store import Prepared
-from veloxseg.types import Array, Floats
+from veloxseg.types import Array, Floats, Size
 
 __all__ = ["CLASSES", "classes_of", "decoded", "draw_features", "embed", "heat_of", "sample_voxels"]
 
 CLASSES = ("low metabolism", "high metabolism", "tumour")
 COLOURS = ("#9aa5b1", "#E69F00", "#c8102e")
+OUTSIDE = -1  # of no class
 MOST_VOXELS = 2000
 BRIGHT = 0.95
 
@@ -38,6 +39,15 @@ class Sampled(NamedTuple):
     patch: npt.NDArray[np.intp]
     place: npt.NDArray[np.intp]
     kind: npt.NDArray[np.intp]
+
+
+class Drawn(NamedTuple):
+    """A network in the picture."""
+
+    name: str
+    points: Floats  # (N, 2), by t-SNE
+    feature_CXYZ: Floats  # of the patch that is shown
+    silhouette: float | None
 
 
 def heat_of(prepared: Prepared, patch: Patch, plan: Plan, suv: float) -> npt.NDArray[np.bool_]:
@@ -53,10 +63,15 @@ def heat_of(prepared: Prepared, patch: Patch, plan: Plan, suv: float) -> npt.NDA
     return np.pad(part, [(0, p - n) for p, n in zip(plan.patch, part.shape, strict=True)]) >= suv
 
 
-def classes_of(label_XYZ: Array, hot_XYZ: Array) -> npt.NDArray[np.intp]:
-    """The class of every voxel of the decoder's grid: 2 where at least half of its voxels are tumour, 1 where hot."""
+def classes_of(label_XYZ: Array, hot_XYZ: Array, size: Size | None = None) -> npt.NDArray[np.intp]:
+    """The class of every voxel of the decoder's grid: 2 where at least half of its voxels are tumour, 1 where hot.
+
+    What lies beyond `size`, where a case is smaller than the patch, is OUTSIDE: it is no tissue of low metabolism.
+    """
     tumour, hot = (_pooled(mask) for mask in (label_XYZ > 0, (hot_XYZ > 0) & ~(label_XYZ > 0)))
-    return np.where(tumour >= 0.5, 2, np.where(hot >= 0.5, 1, 0))
+    inside = np.zeros(label_XYZ.shape, bool)
+    inside[tuple(slice(side) for side in size or label_XYZ.shape)] = True
+    return np.where(_pooled(inside) < 0.5, OUTSIDE, np.where(tumour >= 0.5, 2, np.where(hot >= 0.5, 1, 0)))
 
 
 def _pooled(mask: Array) -> Floats:
@@ -109,40 +124,49 @@ def voxels_of(features: Sequence[Floats], sampled: Sampled) -> Floats:
     return np.stack([flat[p][:, v] for p, v in zip(sampled.patch, sampled.place, strict=True)])
 
 
-def draw_features(methods: Sequence[tuple[str, Floats, Floats]], kind: npt.NDArray[np.intp], patch: Patch) -> bytes:
-    """For each network (name, t-SNE, decoded features of `patch`): the scatter, and a slice through the tumour."""
+def draw_features(methods: Sequence[Drawn], kind: npt.NDArray[np.intp], patch: Patch) -> bytes:
+    """For each network the scatter, and its decoded features in the slice of `patch` with the most tumour."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4.2 * len(methods), 7.6), layout="constrained")
+    figure = Figure(figsize=(4.2 * len(methods), 8.2), layout="constrained")
     grid = figure.subplots(2, len(methods), squeeze=False)
-    place = (
-        int((patch.label_XYZ > 0).sum((0, 1)).argmax())
-        if (patch.label_XYZ > 0).any()
-        else patch.label_XYZ.shape[2] // 2
-    )
-    for column, (name, points, feature_CXYZ) in enumerate(methods):
-        top, low = grid[:, column]
+    tumour = patch.label_XYZ > 0
+    place = int(tumour.sum((0, 1)).argmax()) if tumour.any() else patch.size[2] // 2
+    for (top, low), method in zip(grid.T, methods, strict=True):
         for value, title in enumerate(CLASSES):
-            chosen = points[kind == value]
+            chosen = method.points[kind == value]
             top.scatter(chosen[:, 0], chosen[:, 1], s=5, color=COLOURS[value], label=title, lw=0)
-        top.set(title=name, xticks=[], yticks=[])
-        strength = np.linalg.norm(feature_CXYZ, axis=0)
-        extent = (0, patch.label_XYZ.shape[0], 0, patch.label_XYZ.shape[1])
-        low.imshow(patch.image_1CXYZ[0, 0, :, :, place].numpy().T, cmap="gray", origin="lower", extent=extent)
-        low.imshow(
-            strength[:, :, place // STRIDES[0]].T, cmap="inferno", alpha=0.6, origin="lower", extent=extent,
-            interpolation="bilinear",
-        )  # fmt: skip
-        if (patch.label_XYZ[:, :, place] > 0).any():
-            low.contour(
-                (patch.label_XYZ[:, :, place] > 0).T.astype(float), [0.5], colors="#ff3030", linewidths=1.2,
-                extent=extent,
-            )  # fmt: skip
-        low.set(xticks=[], yticks=[], xlabel="norm of u_1 over the first modality; red: label")
-    grid[0, 0].legend(frameon=False, fontsize=8, markerscale=3)
+        top.set(title=method.name, xticks=[], yticks=[], xlabel=_silhouette_text(method.silhouette))
+        _draw_slice(low, method.feature_CXYZ, patch, place)
+    grid[0, 0].set_ylabel("t-SNE of the decoder's last features")
+    grid[1, 0].set_ylabel(f"{patch.case}, slice with the most tumour")
+    handles = grid[0, 0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=len(CLASSES), frameon=False, fontsize=9, markerscale=3)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=130, metadata={"Software": None})
     return buffer.getvalue()
+
+
+def _draw_slice(axes: Any, feature_CXYZ: Floats, patch: Patch, place: int) -> None:
+    """The strength of the features over the scan, as far as the case reaches, and the outline of the label."""
+    x, y, _ = patch.size
+    extent = (0, patch.label_XYZ.shape[0], 0, patch.label_XYZ.shape[1])
+    strength_XY = np.linalg.norm(feature_CXYZ[..., place // STRIDES[0]], axis=0)
+    axes.imshow(patch.image_1CXYZ[0, 0, :, :, place].numpy().T, cmap="gray", origin="lower", extent=extent)
+    axes.imshow(
+        strength_XY.T, cmap="inferno", vmin=0, alpha=0.6, origin="lower", extent=extent, interpolation="bilinear"
+    )
+    label_XY = patch.label_XYZ[:, :, place] > 0
+    if label_XY.any():
+        axes.contour(label_XY.T.astype(float), [0.5], colors="#ff3030", linewidths=1.2, extent=extent)
+    words = "first modality; colour: norm of the features, from 0 (dark)\n"
+    words += "to this network's largest (bright); red line: label"
+    axes.set(xticks=[], yticks=[], xlim=(0, x), ylim=(0, y))
+    axes.set_xlabel(words, fontsize=8)
+
+
+def _silhouette_text(value: float | None) -> str:
+    return "" if value is None else f"silhouette of tumour against high metabolism {value:+.2f}"
 
 
 def inspect_features(
@@ -154,14 +178,16 @@ def inspect_features(
 ) -> tuple[dict[str, Any], bytes]:
     """Figures and picture. `patches` are those of each network, of the same cases and places."""
     hot = [heat_of(prepared, patch, networks[0][2], suv) for patch in patches[0]]
-    kinds = [classes_of(patch.label_XYZ, heat) for patch, heat in zip(patches[0], hot, strict=True)]
+    kinds = [classes_of(patch.label_XYZ, heat, patch.size) for patch, heat in zip(patches[0], hot, strict=True)]
     sampled = sample_voxels(kinds, seed=seed)
+    pictured = max(range(len(kinds)), key=lambda number: int((kinds[number] == 2).sum()))
     drawn, values = [], {}
     for (name, network, _), own in zip(networks, patches, strict=True):
         features = [decoded(network, patch) for patch in own]
         points = voxels_of(features, sampled)
-        drawn.append((name, embed(points, seed), features[0]))
-        values[name] = {"silhouette_tumour_high": silhouette(points, sampled.kind)}
+        apart = silhouette(points, sampled.kind)
+        drawn.append(Drawn(name, embed(points, seed), features[pictured], apart))
+        values[name] = {"silhouette_tumour_high": apart}
     counts = {title: int((sampled.kind == value).sum()) for value, title in enumerate(CLASSES)}
     record = {"suv": suv, "seed": seed, "voxels": counts, "networks": values}
-    return record, draw_features(drawn, sampled.kind, patches[0][0])
+    return record, draw_features(drawn, sampled.kind, patches[0][pictured])

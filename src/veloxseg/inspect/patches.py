@@ -34,6 +34,7 @@ class Patch(NamedTuple):
     corner: Size  # in the prepared case
     image_1CXYZ: Tensor
     label_XYZ: Array
+    size: Size  # voxels of the case in it; what lies beyond is filled up
 
 
 def open_network(path: str | Path) -> Opened:
@@ -79,4 +80,5 @@ def patches(prepared: Prepared, plan: Plan, cases: Sequence[str]) -> Iterator[Pa
         part = np.asarray(network_image(prepared, name, plan)[(slice(None), *box)], np.float32)
         missing = [(0, p - n) for p, n in zip(plan.patch, part.shape[1:], strict=True)]
         image = np.pad(part, [(0, 0), *missing])
-        yield Patch(name, corner, torch.from_numpy(image)[None], np.pad(label[box], missing))
+        x, y, z = part.shape[1:]
+        yield Patch(name, corner, torch.from_numpy(image)[None], np.pad(label[box], missing), (x, y, z))

@@ -13,7 +13,7 @@ from veloxseg.inspect.patches import Opened, Patch, open_network, patches, unsee
 from veloxseg.machine import software
 from veloxseg.prepare.store import Prepared
 
-__all__ = ["WHAT", "Wanted", "inspect"]
+__all__ = ["WHAT", "Wanted", "inspect", "names_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +52,13 @@ class Shown:
 
 
 def _named(models: Sequence[Path], networks: Sequence[Opened]) -> dict[str, Opened]:
-    return dict(zip(_names(models), networks, strict=True))
+    return dict(zip(names_of(models), networks, strict=True))
 
 
-def _names(models: Sequence[Path]) -> list[str]:
+def names_of(models: Sequence[Path]) -> list[str]:
+    """What the networks are called in the picture: their folders, or the rows of a study that they are of."""
     names = [path.resolve().name for path in models]
-    if len(set(names)) < len(names):  # rows/a/run and rows/b/run
+    if len(set(names)) < len(names) or "run" in names:  # of a study: runs/a/seed0/run and runs/b/seed0/run
         names = ["/".join(path.resolve().parts[-3:-1]) for path in models]
     return names if len(set(names)) == len(names) else [f"{number + 1}: {name}" for number, name in enumerate(names)]
 

@@ -211,7 +211,8 @@ def _threshold(config: NetworkConfig, scores: Mapping[Space, Tensor], target: in
     low, high = 0.0, 1.0 + max(float(score.max()) for score in scores.values())
     if (least := left(high)) > target:
         raise ConfigError(
-            f"pruning leaves at least {least / 1e6:.3f} M parameters, {target / 1e6:.3f} M were asked for"
+            f"pruning leaves at least {least / 1e6:.3f} M parameters, {target / 1e6:.3f} M were asked for; ask for "
+            "more, or prune something else (ffn, channels)"
         )
     for _ in range(HALVINGS):
         middle = (low + high) / 2

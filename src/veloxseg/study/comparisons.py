@@ -12,8 +12,12 @@ from veloxseg.peers.published import PUBLISHED
 from veloxseg.peers.registry import PEERS
 from veloxseg.study.ablations import AUTOPET, CONVOLUTION, FULL, WIDE
 from veloxseg.study.table import Pruning, Row, Settings, Table, row
+from veloxseg.tasks import TASKS
 
 __all__ = ["ffn", "modalities", "modality_rows", "peers", "pruning", "scaling"]
+
+MRI = "Segmentation performance comparison on the BraTS2021 dataset"
+PETCT = "Comparisons of segmentation performance on PET/CT datasets"
 
 
 def modality_rows(names: Sequence[str]) -> tuple[Row, ...]:
@@ -63,20 +67,35 @@ def scaling() -> Table:
     )
 
 
-def peers() -> Table:
-    titles = {"b": "VeloxSeg-B", "s": "VeloxSeg-S"} | {name: peer.title for name, peer in PEERS.items()}
+def peers(names: Sequence[str]) -> Table:
+    """Beside each network what is printed of data with such modalities: BraTS 2021, or both PET/CT data sets."""
+    mri = set(names) == set(TASKS["brats2021"].modalities)
+    ours = {"c": "VeloxSeg-C"} if mri else {}
+    titles = ours | {"b": "VeloxSeg-B", "s": "VeloxSeg-S"} | {name: peer.title for name, peer in PEERS.items()}
+    data = "BraTS 2021, 300 epochs" if mri else f"{AUTOPET}, and Dice of HECKTOR 2022 too"
+    place, printed = (MRI, _of_brats) if mri else (PETCT, _of_petct)
     return Table(
         name="peers",
         title="VeloxSeg beside its peers",
-        place="Tables 'Comparisons of segmentation performance on PET/CT datasets' and 'Computational performance'",
-        note=f"The paper's values are of {AUTOPET}; its memory is a GPU's in MB at batch 2. Peers have no teachers.",
-        rows=tuple(row(name, title, {"model": name}, **_published(name)) for name, title in titles.items()),
-        first="b",
+        place=f"Tables '{place}' and 'Computational performance'",
+        note=f"The paper's values are of {data}; its memory is a GPU's in MB at batch 2. Peers have no teachers.",
+        rows=tuple(row(name, title, {"model": name}, **printed(name)) for name, title in titles.items()),
+        first=next(iter(titles)),
     )
 
 
-def _published(name: str) -> dict[str, float]:
-    figures = PUBLISHED["autopet2"].get(name)
+def _of_brats(name: str) -> dict[str, float]:
+    return _published("brats2021", name)
+
+
+def _of_petct(name: str) -> dict[str, float]:
+    first, other = _published("autopet2", name), _published("hecktor2022", name)
+    dice = {"Dice AutoPET": first.pop("Dice", None), "Dice HECKTOR": other.get("Dice")}
+    return {key: value for key, value in dice.items() if value is not None} | first
+
+
+def _published(task: str, name: str) -> dict[str, float]:
+    figures = PUBLISHED[task].get(name)
     if figures is None:
         return {}
     found = {"Dice": figures.dice, "M": figures.parameters, "G": figures.macs, "training MB": figures.training_mb}

@@ -18,8 +18,12 @@ CONTENTS = (
         "Dice against throughput and against parameters, families marked",
         "veloxseg study peers PREPARED -o STUDY; veloxseg benchmark --dice STUDY --plot DIR",
     ),
-    Entry("Figure 2 (fig:overview)", "the architecture", "docs/method.md, docs/images/architecture.svg"),
-    Entry("Figure 3 (fig:method_pwa), fig:detail_pwa", "paired window attention", "docs/method.md, model/pwa.py"),
+    Entry("Figure 2 (fig:overview)", "the architecture", "veloxseg info; docs/method.md, docs/images/architecture.svg"),
+    Entry(
+        "Figure 3 (fig:method_pwa), fig:detail_pwa, algorithm:pwa",
+        "paired window attention",
+        "veloxseg inspect attention -m RUN PREPARED -o OUT; docs/method.md, model/pwa.py",
+    ),
     Entry(
         "Figure 4 (fig:method_jlc)",
         "what depth-wise and JL-guided convolution do to distances",
@@ -100,7 +104,7 @@ CONTENTS = (
     Entry(
         "tab:mri_segmentation_performance",
         "Dice and HD95 of ET, TC, WT on BraTS 2021",
-        "veloxseg study peers PREPARED -o STUDY --set fusion=early",
+        "veloxseg prepare CASES -o PREPARED --as brats2021; veloxseg study peers PREPARED -o STUDY",
     ),
     Entry("tab:prune", "widths of feed-forward layers after pruning", "veloxseg study ffn PREPARED -o STUDY"),
     Entry(

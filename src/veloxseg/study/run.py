@@ -6,10 +6,12 @@
     STUDY/table.md, table.json, figure.png, report.html
 
 Each training is a process with one thread, so that memory and time are its own. A study that was stopped or killed goes
-on where it was when the same command is given again; with other --rows, --seeds or --folds it grows.
+on where it was when the same command is given again; with other --rows, --seeds or --folds it grows. Another length or
+other settings are refused, as a table would mix trainings that cannot be compared.
 """
 
 import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -21,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from veloxseg.console import say, warn
-from veloxseg.errors import ConfigError, DatasetError, VeloxSegError
+from veloxseg.dataset.layouts.brats import nested_regions
+from veloxseg.errors import ConfigError, DatasetError, VeloxSegError, shown
 from veloxseg.files import claimed, read_json, writable_folder, write_json
 from veloxseg.image import Volume, write
 from veloxseg.machine import allowed_cores
@@ -38,6 +41,7 @@ from veloxseg.train.settings import make_recipe, setting_text
 __all__ = ["Request", "run_study", "settings_of", "steps_settings"]
 
 FORMAT = 1
+ALIKE = ("steps", "minutes", "settings")  # what every training of a study shares
 MOST_EPOCHS = 30  # of a training whose steps are given: enough for the warm-up to be a part of it
 WARMUP = 1 / 30  # of a training, as the paper's 10 of 300 epochs
 STOP_SECONDS = 120.0  # for trainings to save when the study is stopped
@@ -177,26 +181,63 @@ def _check_network(table: Table, row: Row, settings: dict[str, Any], prepared: P
 
 
 def check_same_study(request: Request, table: Table, prepared: Prepared) -> None:
-    """One folder, one table on one data set; its trainings check their own settings when they go on."""
+    """One folder, one table on one data set, and rows that are trained alike: else they could not be compared."""
     path = request.output / "study.json"
     about = {"format": FORMAT, "table": table.name, "data": data_hash(prepared)}
+    asked = {name: getattr(request, name) for name in ("rows", "seeds", "folds", *ALIKE)}
+    asked["external"] = None if request.external is None else request.external.resolve().name
     if path.is_file():
         stored = read_json(path, ConfigError)
         if not isinstance(stored, dict) or {name: stored.get(name) for name in about} != about:
             raise ConfigError(f"{request.output} holds another study, or one of other data; choose another folder")
-    asked = {name: getattr(request, name) for name in ("rows", "seeds", "folds", "steps", "minutes", "settings")}
+        before = stored.get("asked")
+        if isinstance(before, dict) and any(request.output.glob("runs/*/*/training.json")):
+            _check_alike(request.output, before, json.loads(json.dumps(asked)))
+            asked["external"] = asked["external"] or before.get("external")
     write_json(path, {**about, "asked": asked, "command": _command(request)})
 
 
+def _check_alike(study: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Rows, seeds and folds may be added; what every training shares stays as it was."""
+    for name in ALIKE:
+        if name in before and before[name] != now[name]:
+            word = {"settings": "--set"}.get(name, f"--{name}")
+            raise ConfigError(
+                f"{study} holds trainings with {word} {_asked_text(before[name])}, and {_asked_text(now[name])} is "
+                "asked for: one table would mix them; give the same again, or choose another folder"
+            )
+    if bool(before.get("folds")) != bool(now["folds"]):
+        raise ConfigError(
+            f"{study} holds trainings {'in folds' if before.get('folds') else 'on the 6:2:2 split'}, which have learnt "
+            "from other cases: one table would mix them; choose another folder"
+        )
+    if before.get("external") and now["external"] and before["external"] != now["external"]:
+        raise ConfigError(f"{study} holds masks of other external cases; give the same again, or choose another folder")
+
+
+def _asked_text(value: Any) -> str:
+    """
+    >>> _asked_text({"batch": 2, "crops": 1}), _asked_text(None), _asked_text(600)
+    ('batch=2 crops=1', 'no value', '600')
+    """
+    if isinstance(value, dict):
+        return shown(" ".join(f"{name}={setting_text(v)}" for name, v in value.items())) or "no value"
+    return "no value" if value is None else shown(value)
+
+
 def write_labels(prepared: Prepared, cases: Iterable[str], folder: Path) -> None:
-    """The labels as files, on the grid and with the values of the prepared cases."""
+    """The labels as files, on the grid and with the values of the prepared cases.
+
+    A soft-max over the labels of BraTS (`prepare --as brats2021`) is scored by WT, TC and ET, as the paper does.
+    """
     import numpy as np
 
     writable_folder(folder)
     plan = prepared.plan
+    regions = plan.regions or nested_regions(plan.labels)
     labels: dict[str, Any] = {"background": 0}
-    labels |= {name: list(values) for name, values in plan.regions.items()} if plan.regions is not None else {}
-    labels |= {} if plan.regions is not None else {name: v for name, v in plan.labels.items() if v}
+    labels |= {name: list(values) for name, values in regions.items()} if regions is not None else {}
+    labels |= {} if regions is not None else {name: v for name, v in plan.labels.items() if v}
     if plan.ignore_label is not None:
         labels = {name: value for name, value in labels.items() if value != plan.ignore_label}
         labels["ignore"] = plan.ignore_label

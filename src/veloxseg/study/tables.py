@@ -20,7 +20,7 @@ TABLES: dict[str, Maker] = {
     "loss-weights": lambda _: ablations.loss_weights(),
     "modalities": comparisons.modalities,
     "scaling": lambda _: comparisons.scaling(),
-    "peers": lambda _: comparisons.peers(),
+    "peers": comparisons.peers,
     "pruning": lambda _: comparisons.pruning(),
     "ffn": lambda _: comparisons.ffn(),
 }

@@ -1,8 +1,8 @@
 """Prune a trained network and train it again: `model/pruning.py` cuts, the usual loop trains.
 
-RUN2/pruned/     the MODEL that pruning left, before it is trained again
-RUN2/widths.json what is kept by depth and stream, as in the paper's table
-RUN2             a plain training that starts from these weights (`init`)
+RUN2/pruned/              the MODEL that pruning left, before it is trained again
+RUN2/pruned/widths.json   what is kept by depth and stream, as in the paper's table
+RUN2                      a plain training that starts from these weights (`init`)
 """
 
 import re
@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from veloxseg.console import warn
 from veloxseg.errors import ConfigError, ModelError, shown
 from veloxseg.files import sha256, writable_folder, write_json
 from veloxseg.model.config import PRUNED
@@ -46,7 +47,10 @@ def prune_model(model: str | Path, folder: str | Path, what: str, to: str | int)
     if not isinstance(network, VeloxSeg):
         raise ModelError(f"{shown(source.path)} is {source.architecture}; only VeloxSeg can be pruned")
     before = parameters(network)
-    pruned = prune(network, what, read_size(to, before))
+    target = read_size(to, before)
+    if target > before:
+        warn(f"the network has {before / 1e6:.3f} M parameters, and {target / 1e6:.3f} M may stay: nothing is pruned")
+    pruned = prune(network, what, target)
     smaller = VeloxSeg(pruned.config)
     smaller.load_state_dict(pruned.weights)
     folder = writable_folder(folder)
@@ -104,10 +108,14 @@ def _recipe_of(model: str | Path) -> dict[str, Any]:
 
 
 def widths_lines(record: dict[str, Any]) -> list[str]:
-    """The table of kept widths for the terminal: hidden units divided by the block's width."""
+    """The table of kept widths for the terminal, below what its columns are."""
     rows = record["widths"]
     names = list(dict.fromkeys(name for row in rows for name in row))
-    lines = ["  ".join(f"{name:>9}" for name in names)]
+    scans = [name for name in names if name not in ("depth", "tokens", "encoder", "decoder", "channels")]
+    lines = ["hidden units divided by the width of their block, by depth (channels: their number)"]
+    if scans:
+        lines[0] += f"; {', '.join(scans)}: what its weights alone would keep, tokens: what is kept of each"
+    lines.append("  ".join(f"{name:>9}" for name in names))
     for row in rows:
         cells = [_cell(row.get(name)) for name in names]
         lines.append("  ".join(f"{cell:>9}" for cell in cells))

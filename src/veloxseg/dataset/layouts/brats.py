@@ -7,6 +7,7 @@
 """
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from veloxseg.dataset.dataset import Case, Dataset, safe_name
@@ -14,7 +15,7 @@ from veloxseg.errors import DatasetError
 from veloxseg.image.formats import images_by_case
 from veloxseg.modality import canonical_name
 
-__all__ = ["read", "recognises"]
+__all__ = ["nested_regions", "read", "recognises"]
 
 MODALITIES = ("t1", "t1ce", "t2", "flair")
 LABELS = {
@@ -33,6 +34,15 @@ FILES = {
 }
 VSD = re.compile(r"VSD\.Brain\.XX\.O\.MR_(Flair|T1|T1c|T2)\..*", re.IGNORECASE)
 VSD_TRUTH = re.compile(r"VSD\.Brain.*\.OT\..*", re.IGNORECASE)
+
+
+def nested_regions(labels: Mapping[str, int]) -> dict[str, tuple[int, ...]] | None:
+    """WT, TC and ET of labels that are BraTS's; None of others.
+
+    >>> nested_regions({"background": 0, "necrotic_core": 1, "oedema": 2, "enhancing": 3})["TC"]
+    (1, 3)
+    """
+    return next((dict(REGIONS[version]) for version, own in LABELS.items() if own == dict(labels)), None)
 
 
 def recognises(path: Path) -> bool:
