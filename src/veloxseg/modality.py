@@ -40,6 +40,7 @@ KINDS = {
     "pet": Kind(
         names=("pet", "fdg", "psma"),
         kernel="linear",
+        scheme="log_body",
         body_share=0.03,
         starts_at_air=True,
         inverted=True,

@@ -37,6 +37,7 @@ class Task:
     regions: str = "given"  # the data set's own overlapping targets (sigmoids), or "none": a soft-max over labels
     classes: int  # outputs of the network
     settings: dict[str, Any]  # of train, where they are not the default
+    normalise: dict[str, str] = field(default_factory=dict)  # schemes by modality, where they are not the default
     left_open: tuple[str, ...]  # what the paper does not say of the data, and what we chose
 
     @property
@@ -53,6 +54,7 @@ TASKS: dict[str, Task] = {
         patch=(96, 96, 96),
         classes=2,
         settings={"model": "b"},
+        normalise={"pet": "zscore_body"},
         left_open=(
             PETCT_INTENSITIES,
             SPLIT,
@@ -67,6 +69,7 @@ TASKS: dict[str, Task] = {
         merge={"tumour": ("GTVp", "GTVn")},
         classes=2,
         settings={"model": "b"},
+        normalise={"pet": "zscore_body"},
         left_open=(
             "0.98 × 0.98 × 3.3 mm is told as the median of the archive: all cases are resampled to it",
             "one foreground follows from the published 2.13 G: GTVp and GTVn are merged (--merge)",

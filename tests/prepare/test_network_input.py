@@ -105,6 +105,32 @@ def test_normalisation_by_the_body(tools: Any) -> None:
     assert abs(array[1][body].std() - 1) < 0.1
 
 
+def test_logarithm_of_a_pet_does_not_depend_on_its_unit_nor_on_how_hot_a_tumour_is(tools: Any) -> None:
+    affine = tools.centred((60, 50, 30), (2, 2, 3))
+    ct, pet = (tools.phantom(kind, (60, 50, 30), affine) for kind in ("ct", "pet"))
+    plan = tools.plan({"ct": "ct", "pet": "pet"}, (2, 2, 3), "log_body")
+
+    def network_pet(values: Any) -> Any:
+        volumes = {"ct": tools.volume(ct, affine), "pet": tools.volume(values.astype(np.float32), affine)}
+        return to_network(volumes, plan)[0][1]
+
+    tumour = np.zeros(pet.shape, bool)
+    tumour[25:32, 22:28, 12:16] = True
+    warm, hot = np.where(tumour, 4 * pet.max(), pet), np.where(tumour, 40 * pet.max(), pet)
+    array = network_pet(warm)
+    np.testing.assert_allclose(network_pet(2e4 * warm), array, atol=1e-4)  # Bq/mL instead of SUV
+    changed = network_pet(hot) != array
+    assert 0 < changed.sum() < 4 * tumour.sum()  # the tumour and its seam, by interpolation
+    assert np.median(array[array > array.min() + 0.1]) == pytest.approx(0, abs=0.2)
+    assert array.min() == pytest.approx(np.log2(0.2), abs=1e-4)
+
+
+def test_a_pet_of_nothing_is_finite(tools: Any) -> None:
+    air = tools.volume(np.zeros((8, 8, 8), np.float32), np.eye(4))
+    array, _ = to_network({"pet": air}, tools.plan({"pet": "pet"}, (1, 1, 1), "log_body"))
+    np.testing.assert_allclose(array, np.log2(0.2), atol=1e-5)
+
+
 def test_image_smaller_than_the_patch_and_without_body_works(tools: Any) -> None:
     tiny = tools.volume(np.random.default_rng(0).normal(size=(5, 4, 3)).astype(np.float32), np.eye(4))
     array, _ = to_network({"t1": tiny}, tools.plan({"t1": "mr"}, (1, 1, 1), "zscore_body"))

@@ -47,7 +47,7 @@ def test_plan_follows_the_paper_and_survives_json() -> None:
     assert plan.names == ("pet", "ct")
     assert plan.reference == "ct"  # the labels are drawn on it
     assert (ct.normalisation.scheme, ct.normalisation.low, ct.normalisation.high) == ("clip_zscore", -80.0, 200.0)
-    assert pet.normalisation.scheme == "zscore_body"
+    assert pet.normalisation.scheme == "log_body"
     assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
 

@@ -62,7 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=SCHEME",
-        help="clip_zscore, zscore_body or none, for one modality (default: clip_zscore for CT, zscore_body else)",
+        help="clip_zscore, zscore_body, log_body or none, for one modality (default: clip_zscore for CT, log_body for "
+        "PET, zscore_body else; the paper's PET is zscore_body)",
     )
     parser.add_argument("--seed", type=number, default=0, help="of the 6:2:2 split and the folds (default 0)")
     parser.add_argument(
@@ -100,7 +101,7 @@ def run(arguments: argparse.Namespace) -> None:
         patch=tuple(patch) if patch else None,
         reference=arguments.reference,
         register=arguments.register,
-        normalise=_schemes(arguments.normalise),
+        normalise=(task.normalise if task else {}) | _schemes(arguments.normalise),
         seed=arguments.seed,
         folds=0 if isinstance(arguments.folds, Path) else arguments.folds,
         workers=default_workers() if arguments.workers is None else arguments.workers,

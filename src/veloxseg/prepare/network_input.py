@@ -29,6 +29,7 @@ from veloxseg.types import Affine, Floats
 __all__ = ["Placement", "label_to_network", "network_shape", "place", "to_network", "working_bytes"]
 
 SUPERIOR = 2  # of the patient's axes; holes of the body are filled in axial slices
+LOG_FLOOR = 0.2  # of the usual uptake: below it, the logarithm of a PET flattens
 SLICED = 1.01  # an axis coarser than the others by this factor is the one across slices
 Shape = tuple[Count, Count, Count]
 Row = tuple[float, float, float, float]
@@ -184,7 +185,8 @@ def _crop(
 def _normalise(image_CXYZ: Floats, plan: Plan, superior: int) -> None:
     """In place, as the plan says; the body is found before any channel changes."""
     schemes = [modality.normalisation for modality in plan.modalities]
-    body = _network_body(image_CXYZ, plan, superior) if any(s.scheme == "zscore_body" for s in schemes) else None
+    by_body = any(s.scheme in ("zscore_body", "log_body") for s in schemes)
+    body = _network_body(image_CXYZ, plan, superior) if by_body else None
     for channel, scheme in zip(image_CXYZ, schemes, strict=True):
         normalise(channel, scheme, body)
 
@@ -193,15 +195,30 @@ def normalise(channel: Floats, scheme: Normalisation, body: npt.NDArray[np.bool_
     """One modality, in place."""
     if scheme.scheme == "none":
         return
+    inside = body if body is not None and body.any() else None
+    if scheme.scheme == "log_body":
+        channel *= np.float32((1 - LOG_FLOOR) / _usual(channel, inside))
+        np.maximum(channel, 0, out=channel)  # reconstructions of PET undershoot
+        channel += np.float32(LOG_FLOOR)
+        np.log2(channel, out=channel)
+        return
     if scheme.scheme == "clip_zscore":
         assert scheme.mean is not None
         assert scheme.std is not None
         np.clip(channel, scheme.low, scheme.high, out=channel)
         mean, std = scheme.mean, scheme.std
     else:
-        mean, std = _moments(channel, body if body is not None and body.any() else None)
+        mean, std = _moments(channel, inside)
     channel -= np.float32(mean)
     channel /= np.float32(max(std, 1e-6))
+
+
+def _usual(channel: Floats, body: npt.NDArray[np.bool_] | None) -> float:
+    """The median of positive values in the body, on a coarse grid that any scan has room for; 1 where there is none."""
+    coarse = tuple(slice(None, None, step) for step in coarse_steps(channel.shape))
+    values = channel[coarse] if body is None else channel[coarse][body[coarse]]
+    values = values[values > 0]
+    return float(np.median(values)) if values.size else 1.0
 
 
 def _moments(channel: Floats, body: npt.NDArray[np.bool_] | None) -> tuple[float, float]:

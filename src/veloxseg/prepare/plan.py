@@ -15,7 +15,7 @@ from veloxseg.schema import OneOf, Range, build
 __all__ = ["AXES", "REGISTRATIONS", "SCHEMES", "ModalityPlan", "NnunetSteps", "Normalisation", "Plan", "Resampling"]
 
 FORMATS = {"veloxseg": 1, "nnunet": 2}  # pipeline → the plan's format
-SCHEMES = ("clip_zscore", "zscore_body", "none")
+SCHEMES = ("clip_zscore", "zscore_body", "log_body", "none")
 # of nnU-Net: z-score of the crop, z-score inside its non-zero mask, 0 to 1 by the scan's own range, 0 to 1 by 255
 NNUNET_SCHEMES = ("clip_zscore", "zscore_crop", "zscore_nonzero", "range_01", "bytes_01", "none")
 AXES = ("patient", "slices")
@@ -33,7 +33,10 @@ class Normalisation:
     """How intensities become network input.
 
     `clip_zscore`: clip to [low, high], then (x - mean) / std with the data set's own numbers (CT).
-    `zscore_body`: (x - mean) / std of the case itself, over its body voxels (PET, MR).
+    `zscore_body`: (x - mean) / std of the case itself, over its body voxels (MR).
+    `log_body`: log2(0.2 + 0.8 x / m), m the median of the case's positive body voxels (PET): 0 where the body takes up
+    what is usual, -2.3 where it takes up nothing, 3 at ten times as much. A hot tumour changes neither m nor what is
+    weak beside it, where it would stretch a standard deviation.
     `none`: as they are.
 
     A plan of nnU-Net has schemes of its own, NNUNET_SCHEMES.

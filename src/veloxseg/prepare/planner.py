@@ -6,7 +6,7 @@ are coarsened until a scan is a few patches: minutes on a CPU then show the netw
 multiples of 32 (four stages and the stem halve five times), in proportion to the median scan in millimetres, within a
 budget.
 Normalisation: CT is clipped to the 0.5 and 99.5 percentiles of labelled voxels and z-scored with their numbers;
-all else is z-scored by the case's own body.
+PET is the logarithm of its ratio to what is usual in the body; all else is z-scored by the case's own body.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from veloxseg.dataset.dataset import Dataset
 from veloxseg.errors import ConfigError, ShapeError
-from veloxseg.modality import kind_of
+from veloxseg.modality import KINDS, kind_of
 from veloxseg.prepare.plan import REGISTRATIONS, SCHEMES, ModalityPlan, Normalisation, Plan
 
 __all__ = ["choose_patch", "choose_spacing", "coarsen", "make_plan"]
@@ -164,7 +164,7 @@ def why_coarser(
 
 
 def _normalisation(name: str, numbers: Mapping[str, Any], wanted: Mapping[str, str]) -> Normalisation:
-    scheme = wanted.get(name, "clip_zscore" if numbers["kind"] == "ct" else "zscore_body")
+    scheme = wanted.get(name, KINDS[numbers["kind"]].scheme)
     if scheme not in SCHEMES:
         raise ConfigError(f"normalisation {scheme!r} of {name} is unknown; choose {', '.join(SCHEMES)}")
     if scheme != "clip_zscore":
