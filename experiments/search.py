@@ -6,8 +6,8 @@
 PREPARED has folds (`veloxseg prepare DATASET --folds 5 -o PREPARED`). Each fold is trained with one thread and the last
 weights are kept: nothing is chosen on the held-out cases. With --steps the settings and the schedule are those of a
 timed training, but for the augmentation, which `train` chooses by the minutes. Dice on the prepared grid, with and
-without mirror images, goes to WORK/NAME.json, one entry per fold and seed. What is done is kept, so the same command
-goes on.
+without mirror images, goes to WORK/NAME.json, one entry per fold and seed; it is null where there is neither label nor
+prediction. What is done is kept, so the same command goes on.
 """
 
 import argparse
@@ -72,13 +72,14 @@ def one(options: argparse.Namespace, fold: int, seed: int) -> dict[str, Any]:
     for name in prepared.split(fold).validation:
         image, label = network_image(prepared, name, folder.plan), np.asarray(prepared.label(name))
         for way, chosen in (("cases", runtime), ("mirrored", Mirrored(runtime))):
-            dice[way][name] = case_dice(predict_labels(image, chosen, folder.plan), label, folder.plan)
+            found = case_dice(predict_labels(image, chosen, folder.plan), label, folder.plan)
+            dice[way][name] = {key: None if math.isnan(value) else value for key, value in found.items()}
     return {"steps": state.steps, "seconds": round(state.seconds), **dice}
 
 
 def show(name: str, runs: dict[str, Any]) -> None:
     for way in ("cases", "mirrored"):
-        values = [v for run in runs.values() for case in run[way].values() for v in case.values() if not math.isnan(v)]
+        values = [v for run in runs.values() for case in run[way].values() for v in case.values() if v is not None]
         mean, median = statistics.mean(values), statistics.median(values)
         say(f"{name}, {way}: mean {mean:.4f}, median {median:.4f}, least {min(values):.3f}, {len(values)} values")
 
