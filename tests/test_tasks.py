@@ -52,6 +52,8 @@ def test_prepare_as_gives_the_published_network(task: str, tmp_path: Path, capsy
     plan = prepared.plan
     assert (plan.spacing, plan.patch, plan.names) == (TASKS[task].spacing, TASKS[task].patch, TASKS[task].modalities)
     assert plan.windows == WINDOWS[task]
+    schemes = {modality.kind: modality.normalisation.scheme for modality in plan.modalities}
+    assert schemes == ({"mr": "zscore_body"} if task == "brats2021" else {"ct": "clip_zscore", "pet": "zscore_body"})
     assert len(plan.outputs) == TASKS[task].classes
     assert [case.split for case in prepared.cases].count("test") == 1
     every, printed, macs = cost(plan, TASKS[task].settings)
