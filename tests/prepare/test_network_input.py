@@ -129,6 +129,8 @@ def test_a_pet_of_nothing_is_finite(tools: Any) -> None:
     air = tools.volume(np.zeros((8, 8, 8), np.float32), np.eye(4))
     array, _ = to_network({"pet": air}, tools.plan({"pet": "pet"}, (1, 1, 1), "log_body"))
     np.testing.assert_allclose(array, np.log2(0.2), atol=1e-5)
+    hardly = tools.volume(np.full((8, 8, 8), 1e-42, np.float32), np.eye(4))
+    assert np.isfinite(to_network({"pet": hardly}, tools.plan({"pet": "pet"}, (1, 1, 1), "log_body"))[0]).all()
 
 
 def test_image_smaller_than_the_patch_and_without_body_works(tools: Any) -> None:

@@ -218,7 +218,7 @@ def _usual(channel: Floats, body: npt.NDArray[np.bool_] | None) -> float:
     coarse = tuple(slice(None, None, step) for step in coarse_steps(channel.shape))
     values = channel[coarse] if body is None else channel[coarse][body[coarse]]
     values = values[values > 0]
-    return float(np.median(values)) if values.size else 1.0
+    return max(float(np.median(values)), 1e-30) if values.size else 1.0
 
 
 def _moments(channel: Floats, body: npt.NDArray[np.bool_] | None) -> tuple[float, float]:
