@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from veloxseg.console import say
+from veloxseg.evaluate.metrics import dice
 from veloxseg.files import read_json, write_json
 from veloxseg.image import read_label
 from veloxseg.predict.predictor import Options, Predictor
@@ -40,7 +41,9 @@ def main() -> None:
         model = options.work / options.name / f"fold-{fold}-seed-{seed}"
         predictor = Predictor([model], threads=1, options=Options(mirror=True))
         names = split(int(fold)).validation
-        run["own grid"] = {name: score(predictor, cases[name], Path(listed["root"]), listed["labels"]) for name in names}
+        run["own grid"] = {
+            name: score(predictor, cases[name], Path(listed["root"]), listed["labels"]) for name in names
+        }
         write_json(path, result)
     values = [value for run in result["runs"].values() for case in run["own grid"].values() for value in case.values()]
     say(f"{options.name}, own grid: mean {statistics.mean(values):.4f}, least {min(values):.3f}, {len(values)} values")
@@ -50,11 +53,7 @@ def score(predictor: Predictor, case: dict[str, Any], root: Path, labels: dict[s
     scans = {name: root / file for name, file in case.items() if name not in ("case", "split", "label")}
     found = np.asarray(predictor(Scans(scans)).labels.array)
     truth = np.asarray(read_label(root / case["label"]).array)
-    return {
-        name: 2 * float(((found == value) & (truth == value)).sum()) / float((found == value).sum() + (truth == value).sum())
-        for name, value in labels.items()
-        if value
-    }
+    return {name: dice(found == value, truth == value) for name, value in labels.items() if value}
 
 
 if __name__ == "__main__":
