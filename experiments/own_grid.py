@@ -1,9 +1,10 @@
 """Dice on the scans' own grid, of what search.py trained: spacings can only be compared there.
 
-    python experiments/own_grid.py WORK NAME LISTS/sts.json PREPARED
+    python experiments/own_grid.py WORK NAME LISTS/sts.json PREPARED [--no-mirror]
 
-For each training of WORK/NAME, its held-out cases are predicted from their files, as the mean over mirror images. Dice
-goes to WORK/NAME.json beside the scores on the prepared grid, as "own grid". What is done is kept.
+For each training of WORK/NAME, its held-out cases are predicted from their files, as the mean over mirror images (or
+without them, --no-mirror). Dice goes to WORK/NAME.json beside the scores on the prepared grid, as "own grid". What is
+done is kept.
 """
 
 import argparse
@@ -28,6 +29,7 @@ def main() -> None:
     parser.add_argument("name")
     parser.add_argument("list", type=Path)
     parser.add_argument("prepared", type=Path)
+    parser.add_argument("--no-mirror", dest="mirror", action="store_false")
     options = parser.parse_args()
     path = options.work / f"{options.name}.json"
     result = read_json(path)
@@ -39,7 +41,7 @@ def main() -> None:
             continue
         _, fold, _, seed = key.split()
         model = options.work / options.name / f"fold-{fold}-seed-{seed}"
-        predictor = Predictor([model], threads=1, options=Options(mirror=True))
+        predictor = Predictor([model], threads=1, options=Options(mirror=options.mirror))
         names = split(int(fold)).validation
         run["own grid"] = {
             name: score(predictor, cases[name], Path(listed["root"]), listed["labels"]) for name in names

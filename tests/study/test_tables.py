@@ -113,9 +113,13 @@ def test_peers_stand_beside_what_is_printed_of_such_data() -> None:
     petct, mri = find_table("peers", ("ct", "pet")), find_table("peers", ("t1", "t1ce", "t2", "flair"))
     assert (petct.first, mri.first) == ("b", "c")
     assert petct.row("vnet").paper == {
-        "Dice AutoPET": 53.21, "Dice HECKTOR": 55.61, "M": 45.60, "G": 322.22, "training MB": 3820,
+        "Dice AutoPET": 53.21, "HD95 AutoPET": 242.78, "Dice HECKTOR": 55.61, "HD95 HECKTOR": 41.46,
+        "M": 45.60, "G": 322.22, "training MB": 3820, "patches/s GPU": 58.99, "patches/s CPU": 0.14,
     }  # fmt: skip
-    assert mri.row("vnet").paper == {"Dice": 88.86, "M": 45.61, "G": 322.85, "training MB": 3886}
+    assert mri.row("vnet").paper == {
+        "Dice": 88.86, "HD95": 5.26, "M": 45.61, "G": 322.85, "training MB": 3886, "patches/s GPU": 63.37,
+        "patches/s CPU": 0.14,
+    }  # fmt: skip
     assert mri.row("c").paper["Dice"] == 91.44
     assert petct.row("s").paper == {"M": 1.19, "G": 1.41}  # its Dice is of nnU-Net's framework
     assert all("fusion" not in mri.settings_of(row) for row in mri.rows)  # peers with streams keep them

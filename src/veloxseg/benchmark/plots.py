@@ -165,7 +165,8 @@ def _dice_words(found: Mapping[str, Dice]) -> str:
     counts = sorted({score.cases for score in found.values() if score.cases is not None})
     if not counts:
         return "The paper's Dice, throughput measured here"
-    return f"Dice of {'–'.join(map(str, counts))} unseen cases and throughput, both measured here"
+    lines = ", line: 95 % interval" if any(score.low is not None for score in found.values()) else ""
+    return f"Dice of {'–'.join(map(str, counts))} unseen cases{lines}, and throughput, both measured here"
 
 
 def _family(row: Row) -> str:

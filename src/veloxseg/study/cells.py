@@ -15,7 +15,8 @@ __all__ = [
     "number",
     "number_text",
     "p_text",
-    "paper_text",
+    "paper_lines",
+    "steps_text",
     "widths_rows",
 ]
 
@@ -30,7 +31,7 @@ def head(findings: Findings, *, external: bool = False) -> list[str]:
 def cells(findings: Findings, outcome: Outcome, *, external: bool = False) -> list[str]:
     """One line of a table."""
     comparison = (findings.external if external else findings.tested).get(outcome.row.name)
-    paper = [paper_text(outcome)] if findings.has_paper else []
+    paper = [", ".join(paper_lines(outcome))] if findings.has_paper else []
     return [
         outcome.row.title,
         mean_text(outcome.summary(external=external)) + between(outcome.summary(external=external), " [", "]"),
@@ -51,12 +52,18 @@ def cost_cells(outcome: Outcome) -> list[str]:
         f"{number_text(outcome.fact('macs', 1e9), 3)} ({published})",
         number_text(outcome.fact("peak_rss_mb"), 0),
         number_text(outcome.fact("seconds", 60), 1),
-        number_text(outcome.fact("steps"), 0),
+        steps_text(outcome),
     ]
 
 
-def paper_text(outcome: Outcome) -> str:
-    return ", ".join(f"{name} {value:g}" for name, value in outcome.row.paper.items())
+def paper_lines(outcome: Outcome) -> list[str]:
+    return [f"{name} {value:g}" for name, value in outcome.row.paper.items()]
+
+
+def steps_text(outcome: Outcome) -> str:
+    """A pruned row has learnt before it was pruned, too."""
+    before, steps = outcome.fact("steps_before"), number_text(outcome.fact("steps"), 0)
+    return steps if before is None else f"{steps} after {number_text(before, 0)}"
 
 
 def widths_rows(findings: Findings, outcome: Outcome) -> tuple[list[str], list[list[str]]]:
@@ -82,11 +89,11 @@ def how_words(findings: Findings) -> list[str]:
     if not outcomes:
         return ["No training is done yet."]
     counts = sorted({len(outcome.values()) for outcome in outcomes})
-    seeds = sorted({scores["seed"] for outcome in outcomes for scores in outcome.scores})
+    seeds = sorted({len({scores["seed"] for scores in outcome.scores}) for outcome in outcomes})
     cases = f"{'–'.join(map(str, counts))} unseen case{'' if counts == [1] else 's'}"
     words = [
-        f"Dice is the mean over {cases} (of each case over structures and {len(seeds)} "
-        f"seed{'s' if len(seeds) > 1 else ''}), on the grid that they were prepared on.",
+        f"Dice is the mean over {cases} (of each case over structures and {'–'.join(map(str, seeds))} "
+        f"seed{'' if seeds == [1] else 's'}), on the grid that they were prepared on.",
         "The interval is the bootstrap's of that mean; p is Wilcoxon's signed-rank test against the first row, case by "
         "case, corrected by Holm for the number of rows. HD95 is the median.",
         "MACs are real work; in brackets as the paper's counter has them. Memory is the peak of the training process, "

@@ -18,6 +18,7 @@ __all__ = ["ffn", "modalities", "modality_rows", "peers", "pruning", "scaling"]
 
 MRI = "Segmentation performance comparison on the BraTS2021 dataset"
 PETCT = "Comparisons of segmentation performance on PET/CT datasets"
+SCORES = ("Dice", "HD95")
 
 
 def modality_rows(names: Sequence[str]) -> tuple[Row, ...]:
@@ -72,7 +73,7 @@ def peers(names: Sequence[str]) -> Table:
     mri = set(names) == set(TASKS["brats2021"].modalities)
     ours = {"c": "VeloxSeg-C"} if mri else {}
     titles = ours | {"b": "VeloxSeg-B", "s": "VeloxSeg-S"} | {name: peer.title for name, peer in PEERS.items()}
-    data = "BraTS 2021, 300 epochs" if mri else f"{AUTOPET}, and Dice of HECKTOR 2022 too"
+    data = "BraTS 2021, 300 epochs" if mri else f"{AUTOPET}, and the scores of HECKTOR 2022 too"
     place, printed = (MRI, _of_brats) if mri else (PETCT, _of_petct)
     return Table(
         name="peers",
@@ -90,15 +91,23 @@ def _of_brats(name: str) -> dict[str, float]:
 
 def _of_petct(name: str) -> dict[str, float]:
     first, other = _published("autopet2", name), _published("hecktor2022", name)
-    dice = {"Dice AutoPET": first.pop("Dice", None), "Dice HECKTOR": other.get("Dice")}
-    return {key: value for key, value in dice.items() if value is not None} | first
+    scores = {f"{key} AutoPET": first.pop(key, None) for key in SCORES}
+    scores |= {f"{key} HECKTOR": other.get(key) for key in SCORES}
+    return {key: value for key, value in scores.items() if value is not None} | first
 
 
 def _published(task: str, name: str) -> dict[str, float]:
     figures = PUBLISHED[task].get(name)
     if figures is None:
         return {}
-    found = {"Dice": figures.dice, "M": figures.parameters, "G": figures.macs, "training MB": figures.training_mb}
+    found = {
+        **dict(zip(SCORES, (figures.dice, figures.hd95), strict=True)),
+        "M": figures.parameters,
+        "G": figures.macs,
+        "training MB": figures.training_mb,
+        "patches/s GPU": figures.gpu,
+        "patches/s CPU": figures.cpu,
+    }
     return {key: value for key, value in found.items() if value is not None}
 
 

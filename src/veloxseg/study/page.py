@@ -57,7 +57,7 @@ def _row_value(findings: Findings, outcome: Outcome) -> dict[str, Any]:
         "runs": [{"seed": s["seed"], "fold": s["fold"]} for s in outcome.scores],
         "dice_by_seed": {str(seed): number(value) for seed, value in outcome.by_seed().items()},
         **_scores(outcome, findings.tested, external=False),
-        **{fact: outcome.fact(fact) for fact in ("steps", "seconds", "peak_rss_mb")},
+        **{fact: outcome.fact(fact) for fact in ("steps", "steps_before", "seconds", "peak_rss_mb")},
         **{fact: run[fact] for fact in run if fact.startswith(("parameters", "macs"))},
         "widths": outcome.widths or None,
         "external": _scores(outcome, findings.external, external=True) if outcome.external else None,

@@ -7,7 +7,17 @@ from veloxseg.evaluate.report.html import Html, data_uri, element
 from veloxseg.evaluate.report.html import table as html_table
 from veloxseg.evaluate.report.plots import volume_boxes
 from veloxseg.machine import NOTICE, software
-from veloxseg.study.cells import between, difference, how_words, mean_text, number_text, p_text, paper_text, widths_rows
+from veloxseg.study.cells import (
+    between,
+    difference,
+    how_words,
+    mean_text,
+    number_text,
+    p_text,
+    paper_lines,
+    steps_text,
+    widths_rows,
+)
 from veloxseg.study.results import Findings, Outcome
 from veloxseg.train.settings import train_command
 
@@ -94,10 +104,9 @@ def _score_row(findings: Findings, outcome: Outcome, *, external: bool) -> Itera
         published = number_text(outcome.fact("macs_as_published", 1e9), 3)
         yield _lines(number_text(outcome.fact("macs", 1e9), 3), f"({published})")
         yield number_text(outcome.fact("peak_rss_mb"), 0)
-        steps = f"{number_text(outcome.fact('steps'), 0)} steps"
-        yield _lines(number_text(outcome.fact("seconds", 60), 1), steps)
+        yield _lines(number_text(outcome.fact("seconds", 60), 1), f"{steps_text(outcome)} steps")
     if findings.has_paper:
-        yield _text(paper_text(outcome))
+        yield element("td", *(element("small", line) for line in paper_lines(outcome)), class_="text")
 
 
 def _lines(first: str, *others: str) -> Html:

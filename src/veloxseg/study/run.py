@@ -25,7 +25,7 @@ from typing import Any
 from veloxseg.console import say, warn
 from veloxseg.dataset.layouts.brats import nested_regions
 from veloxseg.errors import ConfigError, DatasetError, VeloxSegError, shown
-from veloxseg.files import claimed, read_json, writable_folder, write_json
+from veloxseg.files import claimed, digest, read_json, writable_folder, write_json
 from veloxseg.image import Volume, write
 from veloxseg.machine import allowed_cores
 from veloxseg.prepare.store import Prepared
@@ -185,7 +185,7 @@ def check_same_study(request: Request, table: Table, prepared: Prepared) -> None
     path = request.output / "study.json"
     about = {"format": FORMAT, "table": table.name, "data": data_hash(prepared)}
     asked = {name: getattr(request, name) for name in ("rows", "seeds", "folds", *ALIKE)}
-    asked["external"] = None if request.external is None else request.external.resolve().name
+    asked["external"] = None if request.external is None else _identity(request.external)
     if path.is_file():
         stored = read_json(path, ConfigError)
         if not isinstance(stored, dict) or {name: stored.get(name) for name in about} != about:
@@ -213,6 +213,12 @@ def _check_alike(study: Path, before: dict[str, Any], now: dict[str, Any]) -> No
         )
     if before.get("external") and now["external"] and before["external"] != now["external"]:
         raise ConfigError(f"{study} holds masks of other external cases; give the same again, or choose another folder")
+
+
+def _identity(cases: Path) -> str:
+    """The same for the same files, wherever they lie: a hash of their names and sizes."""
+    files = sorted(path for path in cases.rglob("*") if path.is_file()) if cases.is_dir() else [cases]
+    return digest([[path.relative_to(cases).as_posix(), path.stat().st_size] for path in files])
 
 
 def _asked_text(value: Any) -> str:

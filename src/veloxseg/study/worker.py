@@ -90,15 +90,17 @@ def train_row(job: Job, folder: Path) -> dict[str, Any]:
     """A plain training; of a pruned row, one from the weights that pruning left."""
     from veloxseg.train.loop import train
 
-    settings = job.settings
+    settings, before = job.settings, {}
     if job.prune is not None:
         from veloxseg.train.prune import pruned_settings
 
         settings = pruned_settings(job.prune["of"], folder / "pruned", job.prune["what"], job.prune["to"], settings)
+        before = {"steps_before": read_json(Path(job.prune["of"]).parent / "training.json")["steps"]}
     state = train(job.prepared, folder / "run", settings, resume=True)
     peak = peak_rss_mb()
     return {
         "steps": state.steps,
+        **before,
         "seconds": round(state.seconds, 1),
         "peak_rss_mb": peak,
         "settings": settings,
