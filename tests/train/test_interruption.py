@@ -65,7 +65,7 @@ def test_twenty_four_kills_change_nothing(prepared: Path, tmp_path: Path) -> Non
 def test_a_signal_saves_and_says_how_to_go_on(
     prepared: Path, tmp_path: Path, quick: dict[str, Any], number: int
 ) -> None:
-    quick["steps_per_epoch"] = 2
+    quick |= {"steps_per_epoch": 2, "optimiser": "muon"}
     command = [sys.executable, str(SUPPORT / "signalled.py"), str(prepared), str(tmp_path / "stopped")]
     command += [json.dumps(quick), str(int(number))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)

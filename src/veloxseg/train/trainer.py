@@ -30,6 +30,7 @@ from veloxseg.train.engine import Stop, Stopped, seed_step
 from veloxseg.train.first_weights import load_first_weights
 from veloxseg.train.job import Job
 from veloxseg.train.objective import build_objective
+from veloxseg.train.optimiser import OPTIMISERS
 from veloxseg.train.patches import steps_per_pass
 from veloxseg.train.run_folder import machine
 from veloxseg.train.schedule import Pace
@@ -53,9 +54,8 @@ class Trainer:
 
         seed_step(self.recipe.seed, 0, 0, 0)  # every process has the same first weights
         objective = build_objective(job.architecture, job.network, job.plan, self.recipe)
-        optimiser = torch.optim.AdamW(
-            objective.parameters(), lr=self.recipe.learning_rate, weight_decay=self.recipe.weight_decay, fused=True
-        )
+        recipe = self.recipe
+        optimiser = OPTIMISERS[recipe.optimiser](objective, recipe.learning_rate, recipe.weight_decay)
         self.take_first_weights(objective.student)
         self.objective, self.optimiser = fabric.setup(objective, optimiser)
         self.average = _moving_average(self.student, self.recipe.ema) if self.recipe.ema else None
@@ -164,7 +164,7 @@ class Trainer:
         return join(objective=self.objective.module.state_dict(), optimiser=self.moments(), average=average)
 
     def moments(self) -> dict[str, Tensor]:
-        """The optimiser's tensors as `<parameter>.<exp_avg, exp_avg_sq or step>`."""
+        """The optimiser's tensors as `<parameter>.<exp_avg, exp_avg_sq, step or momentum>`."""
         return {
             f"{name}.{key}": value
             for name, parameter in self.objective.module.named_parameters()
