@@ -14,7 +14,7 @@ from veloxseg.errors import ConfigError, ShapeError
 from veloxseg.prepare.fingerprint import network_axes
 from veloxseg.prepare.network_input import axis_order, label_to_network, to_network
 from veloxseg.prepare.plan import Plan
-from veloxseg.prepare.planner import BUDGET, choose_patch, choose_spacing, coarsen, make_plan
+from veloxseg.prepare.planner import BUDGET, choose_patch, choose_spacing, coarsen, make_plan, refine
 
 DATASET = Dataset(
     name="tiny",
@@ -108,6 +108,24 @@ def test_small_structures_keep_the_spacing_of_the_scans() -> None:
     assert coarsen((2, 2, 3), whole_body, diameter=6) == (2, 2, 3)
     assert coarsen((2, 2, 3), whole_body, diameter=None) == (2, 2, 3)
     assert coarsen((1, 1, 1), whole_body, diameter=24) == (2, 2, 2)  # 12 voxels across, however large the scan is
+
+
+def test_small_structures_of_tiny_scans_get_a_finer_grid() -> None:
+    """Hippocampus: crops of 35 × 50 × 35 mm, whose parts are a dozen voxels across."""
+    grid = {"median_spacing": [1, 1, 1], "fine_spacing": [1, 1, 1], "median_shape": [35, 50, 35]}
+    labels = {"anterior": {"lesions": 200, "lesion_ml_percentiles": {"5": 1.1}}}
+    plan = make_plan(DATASET, {**fingerprint(**grid), "labels": labels})
+    assert plan.spacing == (0.5, 0.5, 0.5)
+    assert "--spacing 1 1 1 keeps" in plan.why
+    assert "13 voxels across" in plan.why
+
+
+def test_scans_with_room_or_large_structures_are_not_refined() -> None:
+    crop = np.array([35.0, 50.0, 35.0])
+    assert refine((1, 1, 1), crop, diameter=30) == (1, 1, 1)  # as wide as it may be
+    assert refine((1, 1, 1), crop, diameter=None) == (1, 1, 1)
+    assert refine((1, 1, 1), 4 * crop, diameter=10) == (1, 1, 1)  # would be too large
+    assert refine((1, 1, 3), crop, diameter=8) == (0.5, 0.5, 1.5)  # all axes alike: slices stay thick
 
 
 def test_thick_slices_are_not_upsampled_to_the_median_of_the_others() -> None:

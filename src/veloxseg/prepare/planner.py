@@ -2,9 +2,10 @@
 
 Spacing: the reference's median; an axis more than three times coarser than the others takes the finest tenth of
 the data set instead, since upsampling everything would invent slices. Where the structures are large, the finest axes
-are coarsened until a scan is a few patches: minutes on a CPU then show the network whole lesions, often. Patch:
-multiples of 32 (four stages and the stem halve five times), in proportion to the median scan in millimetres, within a
-budget.
+are coarsened until a scan is a few patches: minutes on a CPU then show the network whole lesions, often. Where scans
+are tiny and structures small, all axes are refined: the network's first layer takes steps of four voxels, so a
+structure of a dozen voxels is three steps wide. Patch: multiples of 32 (four stages and the stem halve five times), in
+proportion to the median scan in millimetres, within a budget.
 Normalisation: CT is clipped to the 0.5 and 99.5 percentiles of labelled voxels and z-scored with their numbers;
 PET is the logarithm of its ratio to what is usual in the body; all else is z-scored by the case's own body.
 """
@@ -20,7 +21,7 @@ from veloxseg.errors import ConfigError, ShapeError
 from veloxseg.modality import KINDS, kind_of
 from veloxseg.prepare.plan import REGISTRATIONS, SCHEMES, ModalityPlan, Normalisation, Plan
 
-__all__ = ["choose_patch", "choose_spacing", "coarsen", "make_plan"]
+__all__ = ["choose_patch", "choose_spacing", "coarsen", "make_plan", "refine"]
 
 STRIDE = 32
 BUDGET = 128 * 128 * 64  # voxels of HECKTOR's patch in the paper, its largest; 96³ fits too
@@ -28,6 +29,8 @@ SMALL = 300_000  # voxels of a patch where a scan is only a few of them: 64³ an
 ANISOTROPY = 3.0
 ROOM = 64**3 * 3 // 2  # voxels of a median scan at which minutes of a CPU are well spent (experiments/README.md)
 ACROSS = 12  # voxels that even a small structure has across after coarsening
+WIDE = 32  # voxels that a small structure may have across after refining
+FINEST = 2.0  # how many times finer than the scans a grid may be (experiments/README.md)
 
 
 def make_plan(
@@ -54,8 +57,8 @@ def make_plan(
     why = ""
     if spacing is None:
         own, diameter = choose_spacing(grid["median_spacing"], grid["fine_spacing"]), smallest(fingerprint["labels"])
-        spacing = coarsen(own, extent(grid), diameter)
-        why = why_coarser(spacing, own, grid, diameter) if diameter and spacing != own else ""
+        spacing = refine(coarsen(own, extent(grid), diameter), extent(grid), diameter)
+        why = why_resampled(spacing, own, grid, diameter) if diameter and spacing != own else ""
     elif min(spacing) <= 0:
         raise ConfigError(f"spacing {spacing} must be positive millimetres")
     if patch is None:
@@ -127,6 +130,20 @@ def coarsen(
     return x, y, z
 
 
+def refine(
+    spacing: tuple[float, float, float], millimetres: npt.NDArray[np.float64], diameter: float | None
+) -> tuple[float, float, float]:
+    """Finer along all axes alike until small structures are WIDE across, where a scan then fits in twice the ROOM."""
+    if diameter is None:
+        return spacing
+    voxel = np.prod(spacing) ** (1 / 3)
+    finer = min(FINEST, WIDE * voxel / diameter, (2 * ROOM / np.prod(millimetres / spacing)) ** (1 / 3))
+    if finer < 1 + (FINEST - 1) / 2:  # a little finer is not worth resampling
+        return spacing
+    x, y, z = (round(float(side / finer), 4) for side in spacing)
+    return x, y, z
+
+
 def choose_patch(
     spacing: tuple[float, float, float], median_spacing: list[float], median_shape: list[float]
 ) -> tuple[int, int, int]:
@@ -152,11 +169,16 @@ def choose_patch(
     return x, y, z
 
 
-def why_coarser(
+def why_resampled(
     spacing: tuple[float, float, float], own: tuple[float, float, float], grid: Mapping[str, Any], diameter: float
 ) -> str:
     size = " × ".join(f"{side:.0f}" for side in extent(grid) / spacing)
     kept, across = " ".join(f"{value:g}" for value in own), diameter / np.prod(spacing) ** (1 / 3)
+    if np.prod(spacing) < np.prod(own):
+        return (
+            f"finer than the scans, since small structures are {diameter / np.prod(own) ** (1 / 3):.0f} voxels across "
+            f"in them and the network's first layer takes steps of four; --spacing {kept} keeps the scans' own"
+        )
     return (
         f"coarser than the scans, so that minutes of a CPU suffice: a scan has about {size} voxels, and small "
         f"structures are {across:.0f} voxels across; --spacing {kept} keeps the scans' own"
