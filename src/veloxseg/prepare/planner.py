@@ -136,8 +136,8 @@ def refine(
     """Finer along all axes alike until small structures are WIDE across, where a scan then fits in twice the ROOM."""
     if diameter is None:
         return spacing
-    voxel = np.prod(spacing) ** (1 / 3)
-    finer = min(FINEST, WIDE * voxel / diameter, (2 * ROOM / np.prod(millimetres / spacing)) ** (1 / 3))
+    across = diameter / float(np.prod(spacing)) ** (1 / 3)
+    finer = min(FINEST, WIDE / across, float(2 * ROOM / np.prod(millimetres / spacing)) ** (1 / 3))
     if finer < 1 + (FINEST - 1) / 2:  # a little finer is not worth resampling
         return spacing
     x, y, z = (round(float(side / finer), 4) for side in spacing)
