@@ -27,10 +27,10 @@ STRIDE = 32
 BUDGET = 128 * 128 * 64  # voxels of HECKTOR's patch in the paper, its largest; 96³ fits too
 SMALL = 300_000  # voxels of a patch where a scan is only a few of them: 64³ and 96×96×32 fit
 ANISOTROPY = 3.0
-ROOM = 64**3 * 3 // 2  # voxels of a median scan at which minutes of a CPU are well spent (experiments/README.md)
+ROOM = 64**3 * 3 // 2  # voxels of a median scan at which minutes of a CPU are well spent (experiments/recipe.md)
 ACROSS = 12  # voxels that even a small structure has across after coarsening
 WIDE = 32  # voxels that a small structure may have across after refining
-FINEST = 2.0  # how many times finer than the scans a grid may be (experiments/README.md)
+FINEST = 2.0  # how many times finer than the scans a grid may be (experiments/recipe.md)
 
 
 def make_plan(

@@ -4,7 +4,7 @@
 
 The speed is a constant, not measured, so that the same command chooses the same wherever there are as many cores. A
 network that sees each case hundreds of times learns the cases by heart, unless they look different each time; one
-that sees them ten times has no time to lose. What was compared, and how it came out, is in experiments/README.md.
+that sees them ten times has no time to lose. What was compared, and how it came out, is in experiments/recipe.md.
 
 Whatever the user sets stays as it is. settings.json keeps the choice and its reasons.
 """

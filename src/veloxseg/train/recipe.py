@@ -130,7 +130,7 @@ class Recipe:
         return build(cls, value, where, ConfigError, "was the run made by another version?")
 
 
-# What differs in a training of minutes on a CPU (--max-minutes; experiments/README.md). Muon, which learns in half the
+# What differs in a training of minutes on a CPU (--max-minutes; experiments/recipe.md). Muon, which learns in half the
 # steps; a rate 16 times the paper's, as there are few; no teachers and no deep supervision, as the steps that they cost
 # bring more than they do; no dropout, as nothing is learnt by heart in minutes; the patches of a step from different
 # cases, as they teach more than two of one; Dice over all of them, for smaller false alarms; the last epoch, as the
