@@ -1,6 +1,7 @@
 """What a training of minutes is, chosen from minutes, cases and plan; what the user sets stays."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from support.tiny_training import plan_of
 from veloxseg.console import set_quiet
+from veloxseg.prepare.plan import Plan
 from veloxseg.prepare.store import Prepared
 from veloxseg.train.choose import choose, choose_for, variation
 from veloxseg.train.loop import train
@@ -60,14 +62,18 @@ def test_lesions_are_told_from_organs_by_how_much_they_vary() -> None:
 
 
 def test_lesions_are_transplanted_and_organs_are_not() -> None:
-    def transplanted(varies: float, minutes: float = 600, **settings: Any) -> Any:
+    petct = plan_of()
+    mri = replace(petct, modalities=tuple(replace(each, kind="mr") for each in petct.modalities))
+
+    def transplanted(varies: float, minutes: float = 600, plan: Plan = mri, **settings: Any) -> Any:
         wanted = {"max_minutes": minutes, "threads": 1, **settings}
-        return choose(wanted, plan_of(), 10, 1, varies).settings.get("transplant")
+        return choose(wanted, plan, 10, 1, varies).settings.get("transplant")
 
     assert transplanted(14) == 0.3
     assert transplanted(1.5) is None
     assert transplanted(14, minutes=0.01) is None  # no time for other appearances
     assert transplanted(14, transplant=0.0) == 0
+    assert transplanted(14, plan=petct) is None
 
 
 def test_the_choice_and_its_reasons_are_kept(

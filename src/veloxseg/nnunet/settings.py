@@ -44,7 +44,7 @@ SETTINGS = (
 )
 # a thousand steps, for a CPU: what differs from the paper is what differs in our own short trainings
 SHORT_IN_NNUNET: dict[str, Any] = {
-    **{name: value for name, value in SHORT.items() if name in SETTINGS},
+    **{name: value for name, value in SHORT.items() if name in SETTINGS and name != "weight_decay"},  # goes with Muon
     "epochs": 20,
     "steps_per_epoch": 50,
     "warmup_epochs": 1.0,

@@ -78,12 +78,13 @@ def choose(settings: Mapping[str, Any], plan: Plan, cases: int, windows: float, 
         why.append("so they are turned, zoomed, mirrored and recoloured, lest they are learnt by heart")
     elif "augmentation" not in settings:
         why.append(f"fewer than {MANY_PASSES}, so strong augmentation would cost more than it brings")
-    if chosen.get("augmentation") in MIRRORED and "transplant" not in settings and varies >= LESIONS_VARY:
-        chosen["transplant"] = TRANSPLANT
-        why.append(
-            f"labelled volumes vary {varies:.0f}-fold as lesions do, so patches get lesions of other patients too"
-        )
     chosen |= settings
+    # a bladder is as hot as a tumour and told by its place alone, which tumours put anywhere would unteach
+    told_by_place = any(modality.kind == "pet" for modality in plan.modalities)
+    lesions = varies >= LESIONS_VARY and not told_by_place
+    if lesions and chosen.get("augmentation") in MIRRORED and "transplant" not in settings:
+        chosen["transplant"] = TRANSPLANT
+        why.append(f"labelled volumes vary {varies:.0f}-fold as lesions do, so patches get lesions of other cases too")
     a_pass = max(1, cases * chosen["crops"] // chosen["batch"])
     chosen.setdefault("steps_per_epoch", a_pass * math.ceil(LEAST_STEPS / a_pass))
     if "mirror" not in settings and chosen.get("augmentation") in MIRRORED and windows <= FEW_WINDOWS:
