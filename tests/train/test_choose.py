@@ -1,18 +1,15 @@
 """What a training of minutes is, chosen from minutes, cases and plan; what the user sets stays."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from support.tiny_training import plan_of
 from veloxseg.console import set_quiet
-from veloxseg.prepare.plan import Plan
 from veloxseg.prepare.store import Prepared
-from veloxseg.train.choose import choose, choose_for, variation
+from veloxseg.train.choose import choose, choose_for
 from veloxseg.train.loop import train
 from veloxseg.train.recipe import SHORT
 
@@ -47,33 +44,6 @@ def test_only_what_was_mirrored_in_training_is_mirrored_in_prediction() -> None:
     assert "mirror" not in chosen(600, 10, augmentation="paper")
     assert "mirror" not in chosen(600, 10, windows=100)  # it would take minutes per case
     assert chosen(0.1, 1000, augmentation="strong")["mirror"]
-
-
-def test_lesions_are_told_from_organs_by_how_much_they_vary() -> None:
-    def label(voxels: int) -> np.ndarray:
-        filled = np.zeros(1000, np.uint8)
-        filled[:voxels], filled[-20:] = 1, 7
-        return filled.reshape(10, 10, 10)
-
-    plan = plan_of(labels={"background": 0, "lesion": 1, "ignore": 7}, ignore_label=7)
-    assert variation([label(count) for count in (100, 110, 120, 0)], plan) < 2
-    assert variation([label(count) for count in (10, 100, 500)], plan) > 5
-    assert variation([], plan) == 1
-
-
-def test_lesions_are_transplanted_and_organs_are_not() -> None:
-    petct = plan_of()
-    mri = replace(petct, modalities=tuple(replace(each, kind="mr") for each in petct.modalities))
-
-    def transplanted(varies: float, minutes: float = 600, plan: Plan = mri, **settings: Any) -> Any:
-        wanted = {"max_minutes": minutes, "threads": 1, **settings}
-        return choose(wanted, plan, 10, 1, varies).settings.get("transplant")
-
-    assert transplanted(14) == 0.3
-    assert transplanted(1.5) is None
-    assert transplanted(14, minutes=0.01) is None  # no time for other appearances
-    assert transplanted(14, transplant=0.0) == 0
-    assert transplanted(14, plan=petct) is None
 
 
 def test_the_choice_and_its_reasons_are_kept(

@@ -11,12 +11,9 @@ Whatever the user sets stays as it is. settings.json keeps the choice and its re
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from veloxseg.machine import default_workers
 from veloxseg.predict.sliding import count_windows
@@ -29,9 +26,6 @@ __all__ = ["Choice", "choose", "choose_for"]
 SPEED = 5e6 * 60  # voxels that one core trains in a minute: preset B without teachers, by our kernels (AVX-512)
 MANY_PASSES = 150
 LOOKED_AT = 100  # cases whose size is read
-COUNTED = 1e6  # voxels of a case that are counted; of larger ones every n-th
-LESIONS_VARY = 5.0  # between cases, the 90th percentile of the labelled volume against the 10th; organs vary less
-TRANSPLANT = 0.3
 MIRRORED = ("strong", "zoom")  # augmentations that mirror along all axes
 LEAST_STEPS = 25  # of an epoch, in whole passes: few cases would make thousands of epochs, a line each
 FEW_WINDOWS = 12  # of a case, up to which eight mirror images are predicted in seconds
@@ -50,24 +44,13 @@ def choose_for(settings: Mapping[str, Any], prepared: Prepared) -> Choice:
     if settings.get("max_minutes") is None:
         return Choice(dict(settings))
     plan, names = prepared.plan, prepared.split(settings.get("fold")).train
-    labels = [prepared.label(name) for name in names[:LOOKED_AT]]
+    shapes = [prepared.label(name).shape for name in names[:LOOKED_AT]]
     patch = settings.get("patch", plan.patch)
-    windows = [count_windows(label.shape, patch, settings.get("overlap", 0.5)) for label in labels]
-    return choose(settings, plan, len(names), statistics.median(windows) if windows else 1, variation(labels, plan))
+    windows = [count_windows(shape, patch, settings.get("overlap", 0.5)) for shape in shapes]
+    return choose(settings, plan, len(names), statistics.median(windows) if windows else 1)
 
 
-def variation(labels: Iterable[npt.NDArray[Any]], plan: Plan) -> float:
-    """How much the labelled volume varies from case to case: a large value tells lesions from organs."""
-    volumes = []
-    for label in labels:
-        step = math.ceil((label.size / COUNTED) ** (1 / 3))
-        seen = np.asarray(label[::step, ::step, ::step])
-        volumes.append(step**3 * int(np.count_nonzero((seen != 0) & (seen != plan.ignore_label))))
-    low, high = np.percentile([volume for volume in volumes if volume] or [1], (10, 90))
-    return float(high / low)
-
-
-def choose(settings: Mapping[str, Any], plan: Plan, cases: int, windows: float, varies: float = 1.0) -> Choice:
+def choose(settings: Mapping[str, Any], plan: Plan, cases: int, windows: float) -> Choice:
     """The settings of a training with `max_minutes` on so many cases, of so many windows each."""
     minutes = settings["max_minutes"]
     cores = settings.get("threads") or default_workers()
@@ -79,12 +62,6 @@ def choose(settings: Mapping[str, Any], plan: Plan, cases: int, windows: float, 
     elif "augmentation" not in settings:
         why.append(f"fewer than {MANY_PASSES}, so strong augmentation would cost more than it brings")
     chosen |= settings
-    # a bladder is as hot as a tumour and told by its place alone, which tumours put anywhere would unteach
-    told_by_place = any(modality.kind == "pet" for modality in plan.modalities)
-    lesions = varies >= LESIONS_VARY and not told_by_place
-    if lesions and chosen.get("augmentation") in MIRRORED and "transplant" not in settings:
-        chosen["transplant"] = TRANSPLANT
-        why.append(f"labelled volumes vary {varies:.0f}-fold as lesions do, so patches get lesions of other cases too")
     a_pass = max(1, cases * chosen["crops"] // chosen["batch"])
     chosen.setdefault("steps_per_epoch", a_pass * math.ceil(LEAST_STEPS / a_pass))
     if "mirror" not in settings and chosen.get("augmentation") in MIRRORED and windows <= FEW_WINDOWS:

@@ -48,8 +48,6 @@ class Recipe:
     """Probability that a sample loses one modality, so that prediction may lack it."""
     augmentation: Annotated[str, OneOf("paper", "strong", "zoom", "none")] = "paper"
     """The paper's flip along z; strong: all flips, turns, intensities; zoom: other sizes, too."""
-    transplant: Share = 0.0
-    """Probability that a patch gets the labelled lesions of another case, with a margin; not for organs."""
     mirror: bool = False
     """Whether the MODEL asks for the mean over eight mirror images: eight times the work of a prediction."""
     batch: Few = 4
