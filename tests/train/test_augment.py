@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 
 from veloxseg.image.regions import cut
-from veloxseg.train.augment import PAPER, STRONG, Augmentation, Change, IntensityChange, apply, draw, read_size
+from veloxseg.train.augment import (
+    PAPER,
+    STRONG,
+    Augmentation,
+    Change,
+    IntensityChange,
+    apply,
+    draw,
+    read_size,
+    transplant,
+)
 from veloxseg.train.patches import generator
 
 PATCH = (32, 24, 10)
@@ -110,3 +120,19 @@ def test_cut_pads_what_is_outside() -> None:
     padded = cut(array, (-2, -1, 0), (7, 6, 5), np.float32)
     np.testing.assert_array_equal(padded[:, 2:5, 1:5, :], array)
     assert padded.sum() == array.sum(dtype=np.float64)
+
+
+def test_a_transplant_moves_lesions_with_their_margin_and_nothing_else() -> None:
+    image, label = np.zeros((2, 12, 12, 12), np.float32), np.zeros((12, 12, 12), np.uint8)
+    label[1, 1, 1] = 3
+    donor, lesions = image + 7, np.zeros_like(label)
+    lesions[6, 6, 6], lesions[10, 10, 10] = 2, 9
+    mixed, mixed_label = transplant(image, label, donor, lesions, margin=1, ignore=9)
+    assert (mixed == 7).sum() == 2 * 3**3  # both modalities; what is to be ignored is no lesion
+    assert (mixed[:, 5:8, 5:8, 5:8] == 7).all()
+    assert mixed_label[6, 6, 6] == 2
+    assert mixed_label[1, 1, 1] == 3
+    assert not image.any()
+    covered, covered_label = transplant(image, label, donor, np.full_like(label, 2), margin=0)
+    assert (covered == 7).all()
+    assert (covered_label == 2).all()

@@ -106,3 +106,17 @@ def test_settings_that_cannot_work(prepared: Prepared) -> None:
         PatchDataset(prepared, [], PATCH, 0, 8)
     with pytest.raises(ConfigError, match="no multiple of the 2 crops"):
         patch_loader(patches(prepared), 3)
+
+
+def test_transplants_are_addressed_too_and_bring_lesions(prepared: Prepared) -> None:
+    names = [case.name for case in prepared.cases]
+
+    def some(transplant: float) -> PatchDataset:
+        return PatchDataset(prepared, names, PATCH, 5, 16, STRONG, transplant=transplant)
+
+    plain, mixed = [[dataset[i] for i in range(16)] for dataset in (some(0.0), some(1.0))]
+    assert same([some(1.0)[9]], mixed[9:10])  # whatever was drawn before
+    assert [sample["case"] for sample in mixed] == [sample["case"] for sample in plain]
+    unlabelled = [number for number, sample in enumerate(plain) if not sample["label"].any()]
+    assert unlabelled
+    assert any(mixed[number]["label"].any() for number in unlabelled)

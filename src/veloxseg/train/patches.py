@@ -23,9 +23,9 @@ from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 from veloxseg.errors import ConfigError, DatasetError
 from veloxseg.image.regions import cut
 from veloxseg.prepare.store import Prepared
-from veloxseg.train.augment import PAPER, PRESETS, Augmentation, apply, draw, read_size
+from veloxseg.train.augment import PAPER, PRESETS, Augmentation, apply, draw, read_size, transplant
 from veloxseg.train.recipe import Recipe
-from veloxseg.types import Size
+from veloxseg.types import Floats, Labels, Size
 
 __all__ = [
     "PatchDataset",
@@ -39,7 +39,10 @@ __all__ = [
 
 TRIES = 10  # to find an unlabelled centre for a negative patch
 ORDER_STREAM = 1 << 40  # addresses of random numbers that no patch uses: the order of the cases ...
-MODALITY_STREAM = 1 << 41  # ... and the modalities that are dropped
+MODALITY_STREAM = 1 << 41  # ... the modalities that are dropped ...
+TRANSPLANT_STREAM = 1 << 42  # ... whether and from whom a patch gets lesions ...
+DONOR_STREAM = 1 << 43  # ... and the patch that they are taken from
+MOST_MARGIN = 6  # voxels around transplanted lesions
 WORKER_TIMEOUT = 300  # seconds without a batch after which a worker counts as stuck
 OPEN_CASES = 512  # memory-mapped cases that a process keeps open
 
@@ -101,11 +104,13 @@ class PatchDataset(Dataset[dict[str, Any]]):
         samples_per_epoch: int,
         augmentation: Augmentation = PAPER,
         crops: int = 2,
+        transplant: float = 0.0,
     ) -> None:
         if not names:
             raise ConfigError("no case to draw patches from; is this part of the split empty?")
         self.prepared, self.names, self.patch, self.seed = prepared, tuple(names), patch, seed
         self.samples_per_epoch, self.augmentation, self.crops = samples_per_epoch, augmentation, crops
+        self.transplant = transplant
         self.epoch = 0
         self.aspect = prepared.plan.spacing[1] / prepared.plan.spacing[0]
         self._open: dict[str, tuple[Any, Any, Any]] = {}
@@ -120,20 +125,30 @@ class PatchDataset(Dataset[dict[str, Any]]):
     def __getitem__(self, address: int | tuple[int, int]) -> dict[str, Any]:
         epoch, index = address if isinstance(address, tuple) else (self.epoch, address)
         name = case_of(self.names, self.seed, epoch, index, self.crops)
-        image, label, foreground = self._case(name)
-        random = generator(self.seed, epoch, index)
-        change = draw(random, self.augmentation, image.shape[0])
-        size = read_size(self.patch, change, self.aspect)
-        start = draw_start(random, label, foreground, size, positive=index % 2 == 0)
-        # torch turns float16 into float32 faster than numpy does
-        read_CXYZ = torch.from_numpy(cut(image, start, size, image.dtype)).float().numpy()
-        read_XYZ = cut(label, start, size, label.dtype)
-        image_CXYZ, label_XYZ = apply(read_CXYZ, read_XYZ, change, self.patch, self.aspect)
+        image_CXYZ, label_XYZ = self._patch(name, generator(self.seed, epoch, index), positive=index % 2 == 0)
+        if self.transplant:
+            chance = generator(self.seed, epoch, TRANSPLANT_STREAM + index)
+            wanted, donor = chance.random() < self.transplant, self.names[chance.integers(len(self.names))]
+            if wanted:
+                lesions = self._patch(donor, generator(self.seed, epoch, DONOR_STREAM + index), positive=True)
+                margin, ignore = int(chance.integers(MOST_MARGIN + 1)), self.prepared.plan.ignore_label
+                image_CXYZ, label_XYZ = transplant(image_CXYZ, label_XYZ, *lesions, margin=margin, ignore=ignore)
         return {
             "image": torch.from_numpy(image_CXYZ),
             "label": torch.from_numpy(label_XYZ.astype(np.int64)),
             "case": name,
         }
+
+    def _patch(self, name: str, random: np.random.Generator, *, positive: bool) -> tuple[Floats, Labels]:
+        """A patch of this case, augmented."""
+        image, label, foreground = self._case(name)
+        change = draw(random, self.augmentation, image.shape[0])
+        size = read_size(self.patch, change, self.aspect)
+        start = draw_start(random, label, foreground, size, positive)
+        # torch turns float16 into float32 faster than numpy does
+        read_CXYZ = torch.from_numpy(cut(image, start, size, image.dtype)).float().numpy()
+        read_XYZ = cut(label, start, size, label.dtype)
+        return apply(read_CXYZ, read_XYZ, change, self.patch, self.aspect)
 
     def _case(self, name: str) -> tuple[Any, Any, Any]:
         if name not in self._open:
@@ -163,6 +178,7 @@ class TrainingPatches(PatchDataset):
             steps * local,
             PRESETS[recipe.augmentation],
             recipe.crops,
+            recipe.transplant,
         )
         wanted = recipe.modalities or prepared.plan.names
         self.channels = [c for c, name in enumerate(prepared.plan.names) if name in wanted]

@@ -48,6 +48,8 @@ class Recipe:
     """Probability that a sample loses one modality, so that prediction may lack it."""
     augmentation: Annotated[str, OneOf("paper", "strong", "zoom", "none")] = "paper"
     """The paper's flip along z; strong: all flips, turns, intensities; zoom: other sizes, too."""
+    transplant: Share = 0.0
+    """Probability that a patch gets the lesions of another case; tried with MRI, not for organs, nor with PET."""
     mirror: bool = False
     """Whether the MODEL asks for the mean over eight mirror images: eight times the work of a prediction."""
     batch: Few = 4
