@@ -13,7 +13,8 @@ K. Jordan, "Muon: an optimizer for hidden layers in neural networks" (2024); the
 scalable for LLM training" (2025); the coefficients: N. Amsel et al., "The Polar Express" (2025).
 
 Kernels of convolutions are matrices of outputs × (inputs · places), one for each group. Biases, norms and tables of
-positions go to AdamW, and so do matrices so large that the polynomial would cost more than the network.
+positions go to AdamW, and so do matrices so large that the polynomial would cost more than the network. (torch's own
+Muon takes plain matrices only, one after the other: no convolutions, no modalities.)
 
 Legend: N matrices, R rows, C columns; R ≤ C after turning.
 """
