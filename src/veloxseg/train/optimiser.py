@@ -34,7 +34,7 @@ __all__ = ["OPTIMISERS", "Muon", "as_matrices", "orthogonal"]
 MOMENTUM = 0.95
 SCALE = 0.2
 MOST_ROWS = 256  # of the smaller side
-# x → a x + b x³ + c x⁵, one line each time; from 1/400 on, singular values end between 0.4 and 1.6
+# x → a x + b x³ + c x⁵, one line each time; from 1/300 of the largest on, singular values end between 0.4 and 1.6
 POLYNOMIALS = (
     (8.28721, -23.59589, 17.30039),
     (4.10706, -2.94785, 0.54484),
@@ -78,7 +78,9 @@ class Muon(Optimizer):
         """The momentum, a step ahead (Nesterov)."""
         assert weight.grad is not None
         state = self.state[weight]
-        momentum = state.setdefault("momentum", torch.zeros_like(weight))
+        if not state:
+            state["momentum"] = torch.zeros_like(weight)
+        momentum = state["momentum"]
         momentum.lerp_(weight.grad, 1 - MOMENTUM)
         return weight.grad.lerp(momentum, MOMENTUM)
 
